@@ -37,8 +37,9 @@ var rules = []rule{
 	{"`batch.fill` needs `packing`, and in `strategy` a `balance` of rows at level `intra` or `interleaved`, or `use`.", (*checker).fill},
 	{"The first stage starts at step 0, later ones start later than the one before. A ramp has `over`, `over` has a ramp; a ramp is over when the next stage starts, and the first stage has none.", (*checker).stages},
 	{"Weights name sources of the spec, are finite and not negative, and at least one of a stage is above 0. Weights that do not sum to 1 (off by more than 1e-6) are normalised with a warning. A source that no stage gives a weight is a warning.", (*checker).weights},
+	{"With `grain: epoch`, a source that has a weight in any stage has one in each but the last: an epoch is over when all of them were read through.", (*checker).epochStages},
 	{"`mix.feedback.policy` is built in, or registered by the program that runs the job.", (*checker).feedback},
-	{"`exhausted: renormalize` without `epochs` is a warning: no source is ever exhausted.", (*checker).exhausted},
+	{"`exhausted: renormalize` without `epochs` is a warning: no source is ever exhausted. So is `draw: random` with `epochs` and `exhausted: stop`, by which the last steps may have few samples: that a source is at its end shows when chance draws it.", (*checker).exhausted},
 	{"`batch.sequences` is a multiple of `topology.dp` * `batch.microbatch_size`, so that every DP rank has the same number of microbatches. With `vpp` above 1 that number is a multiple of `pp`, which Megatron's interleaved schedule needs.", (*checker).microbatches},
 	{"`batch.outliers.above` rises, has at most 16 lengths and none above `batch.sequence_length`; `together` is at most `batch.sequences`, and times the number of lengths at most 128, which bounds what a resume token holds.", (*checker).outliers},
 	{"With `cp` above 1, `batch.sequence_length` is a multiple of 2 * `cp` (`cp_slicing: zigzag`) or of `cp` (`contiguous`).", (*checker).slices},
@@ -163,6 +164,25 @@ func (c *checker) weights() {
 	}
 }
 
+// epochStages refuses a source that keeps the count of epochs where it is, so that later stages never begin.
+func (c *checker) epochStages() {
+	m := c.job.Mix
+	if m.Grain != "epoch" || !c.namesSound() || !c.sound("mix") {
+		return
+	}
+	for _, s := range c.job.Sources {
+		if !slices.ContainsFunc(m.Stages, func(st Stage) bool { return st.Weights[s.Name] > 0 }) {
+			continue
+		}
+		for i, stage := range m.Stages[:len(m.Stages)-1] {
+			if stage.Weights[s.Name] == 0 {
+				c.error(itemField("mix.stages", i)+".weights", fmt.Sprintf("%s has no weight in a stage before the last, so that with grain: epoch no epoch of all sources is ever over, and the next stage never begins", quote(s.Name)),
+					"give it a small one, or count steps, with grain: step")
+			}
+		}
+	}
+}
+
 func (c *checker) namesSound() bool {
 	for i := range c.job.Sources {
 		if !c.sound(itemField("sources", i) + ".name") {
@@ -176,6 +196,9 @@ func (c *checker) exhausted() {
 	m := c.job.Mix
 	if c.sound("mix.exhausted", "mix.epochs") && m.Exhausted == "renormalize" && m.Epochs == 0 {
 		c.warn("mix.exhausted", "has no effect without epochs: sources start again by themselves", "give epochs, or remove exhausted")
+	}
+	if c.sound("mix.draw", "mix.exhausted", "mix.epochs") && m.Draw == "random" && m.Exhausted == "stop" && m.Epochs > 0 {
+		c.warn("mix.draw", "with epochs, that a source is at its end shows when chance draws it: steps until then may have few samples", "end the training where `millrace plan --every` shows that, or write draw: deficit or exhausted: renormalize")
 	}
 }
 

@@ -206,11 +206,11 @@ var feedbackObject = object{title: "feedback", short: "policy", fields: []field{
 }}
 
 var stageObject = object{title: "A stage", fields: []field{
-	{key: "from", name: "From", kind: countKind, max: math.MaxInt64 / 4,
+	{key: "from", name: "From", kind: countKind, max: math.MaxInt64 / 64,
 		doc: "The first step of the stage; steps count from 0, the first stage starts at 0."},
 	{key: "ramp", name: "Ramp", kind: textKind, def: "none", enum: []string{"none", "linear", "cosine"},
 		doc: "How the weights get here from the stage before."},
-	{key: "over", name: "Over", kind: countKind, max: math.MaxInt64 / 4,
+	{key: "over", name: "Over", kind: countKind, max: math.MaxInt64 / 64,
 		doc: "Steps the ramp takes, from `from` on."},
 	{key: "weights", name: "Weights", kind: weightsKind, required: true,
 		doc: "Weights by source name. They are divided by their sum; a source that is not named has weight 0."},

@@ -203,6 +203,10 @@ func (d *decoder) text(n *node, f *field, path string) (string, bool) {
 		return "", false
 	}
 	if n.kind != scalarNode {
+		if text, ok := n.template(); ok && f.kind == textKind {
+			d.error(path, n.describe()+" to YAML, as it begins with {", "quote it: "+strconv.Quote(text))
+			return "", false
+		}
 		d.error(path, n.describe(), "valid is "+f.itemWanted())
 		return "", false
 	}

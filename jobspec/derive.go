@@ -151,7 +151,7 @@ func deriveChain(s *Source) (added int) {
 			text = "{txt}"
 		}
 		at := 0 // behind the functions, which may make the text
-		if s.FirstRecords() > 0 {
+		if s.FirstRecords() > 0 || s.Grouped() != nil {
 			at = 1
 		}
 		for k, t := range s.Transforms {

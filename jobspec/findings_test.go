@@ -51,6 +51,11 @@ var findingRows = []struct {
 	text string
 	want string
 }{
+	// What YAML takes for something else.
+	{4, "    files: *.jsonl", `f:4: sources[0].files: *.jsonl is an alias to YAML, as it begins with *, quote it: "*.jsonl"`},
+	{4, "    files: **/*.jsonl", `f:4: syntax: unexpected scalar value type, quote it: "**/*.jsonl"`},
+	{4, "    files: a\n    transforms: [{text: {text}}, {tokenize: bytes}]", `f:5: sources[0].transforms[0].text: is a group of fields to YAML, as it begins with {, quote it: "{text}"`},
+	{4, "    files: a\n    transforms:\n      - text: {title} {body}", `f:6: syntax: value is not allowed in this context, quote it: "{title} {body}"`},
 	// Fields and types.
 	{8, "batch: {sequence_length: 64, seqences: 8, sequences: 8}", `f:8: batch.seqences: unknown field, did you mean "sequences"? Valid are ` + batchFields},
 	{8, "batch: {sequence_length: 64, sequences: 8}\nzzz: 1", "f:9: zzz: unknown field, valid are " + specFields},
@@ -135,6 +140,11 @@ var findingRows = []struct {
 	{7, "mix: {weights: {a: 1}}", `f:5: warning: sources[1]: "b" has weight 0 in every stage: it is never read, give it a weight or remove the source`},
 	{7, "mix: {weights: {a: 0.5, b: 0.5}, exhausted: renormalize}", "f:7: warning: mix.exhausted: has no effect without epochs: sources start again by themselves, give epochs, or remove exhausted"},
 	{7, "mix: {weights: {a: 0.5, b: 0.5}, exhausted: renormalize, epochs: 2}", ""},
+	{7, "mix: {weights: {a: 0.5, b: 0.5}, draw: random, epochs: 2}", "f:7: warning: mix.draw: with epochs, that a source is at its end shows when chance draws it: steps until then may have few samples, end the training where `millrace plan --every` shows that, or write draw: deficit or exhausted: renormalize"},
+	{7, "mix: {weights: {a: 0.5, b: 0.5}, draw: random, epochs: 2, exhausted: renormalize}", ""},
+	{7, "mix:\n  grain: epoch\n  stages:\n  - weights: {a: 1}\n  - {from: 1, weights: {b: 1}}", `f:10: mix.stages[0].weights: "b" has no weight in a stage before the last, so that with grain: epoch no epoch of all sources is ever over, and the next stage never begins, give it a small one, or count steps, with grain: step`},
+	{7, "mix:\n  grain: epoch\n  stages:\n  - weights: {a: 0.99, b: 0.01}\n  - {from: 1, weights: {b: 1}}", ""},
+	{7, "mix:\n  grain: substep\n  stages:\n  - weights: {a: 0.5, b: 0.5}\n  - {from: 1, ramp: linear, over: 1152921504606846975, weights: {b: 1}}", "f:11: mix.stages[1].over: 1152921504606846975 is too large, valid is at most 144115188075855871"},
 
 	// Batch and mesh.
 	{8, "batch: {sequence_length: 64, sequences: 9}", "f:8: batch.sequences: 9 is not a multiple of dp 2 * microbatch_size 1, valid are 8 and 10"},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -85,6 +86,9 @@ func read(path string) (src []byte, dir string, err error) {
 		return nil, "", fmt.Errorf("finding the folder of the job spec: %w", err)
 	}
 	src, err = os.ReadFile(path)
+	if info, e := os.Stat(path); e == nil && info.IsDir() {
+		return nil, "", fault.Userf("reading the job spec: %s is a folder, and a job spec is a YAML file: name that one", path)
+	}
 	if err != nil {
 		return nil, "", fault.Userf("reading the job spec: %w", err)
 	}
@@ -198,7 +202,7 @@ func checkVocabulary(r *report, field, path, valid string) {
 		return
 	}
 	if info, err := os.Stat(path); err != nil || info.IsDir() {
-		r.error(field, "there is no file "+quote(path), valid)
+		r.error(field, "there is no file "+strconv.Quote(path), valid)
 	}
 }
 
@@ -215,12 +219,20 @@ func checkFile(r *report, field, path string) {
 	case strings.HasPrefix(written, "~/") || strings.Contains(written, "/~/"):
 		r.error(field, "~ is not the home folder here", "write ${HOME} for it")
 		return
+	case plainVariable.MatchString(written):
+		name := plainVariable.FindStringSubmatch(written)[1]
+		r.error(field, fmt.Sprintf("$%s is no variable here", name), fmt.Sprintf("write ${%s} for it", name))
+		return
+	case oneSlash.MatchString(written):
+		scheme := oneSlash.FindStringSubmatch(written)[1]
+		r.error(field, fmt.Sprintf("%s:/ begins no URL", scheme), fmt.Sprintf("write %s:// with two slashes", scheme))
+		return
 	case ranges.MatchString(written):
-		r.error(field, "no file matches "+quote(path), "{000..123} is not a range here, write [0-9], * or {000,001}")
+		r.error(field, "no file matches "+strconv.Quote(path), "{000..123} is not a range here, write [0-9], * or {000,001}")
 		return
 	}
 	if !strings.ContainsAny(path, `*?[{\`) {
-		r.error(field, "there is no file or directory "+quote(path), "name a file, a directory or a glob")
+		r.error(field, "there is no file or directory "+strconv.Quote(path), "name a file, a directory or a glob")
 		return
 	}
 	checkGlob(r, field, path)
@@ -239,17 +251,23 @@ func checkGlob(r *report, field, path string) {
 	_, err := found(doublestar.WithFilesOnly())
 	switch {
 	case errors.Is(err, doublestar.ErrBadPattern):
-		r.error(field, fmt.Sprintf("the glob %s is malformed", quote(path)), "valid are *, ?, [..], {..} and **")
+		r.error(field, fmt.Sprintf("the glob %q is malformed", path), "valid are *, ?, [..], {..} and **")
 		return
 	case err != nil && !errors.Is(err, fs.ErrNotExist): // a match, or what the store has to say
 		return
 	}
 	remedy := "valid is a glob with at least one match; ** crosses directories"
 	if folder, err := found(); errors.Is(err, errMatch) {
-		remedy = fmt.Sprintf("it matches directories only, such as %s: add /** for the files in them", quote(filepath.Join(base, folder)))
+		remedy = fmt.Sprintf("it matches directories only, such as %q: add /** for the files in them", filepath.Join(base, folder))
 	}
-	r.error(field, "no file matches "+quote(path), remedy)
+	r.error(field, "no file matches "+strconv.Quote(path), remedy)
 }
+
+// What is written in other tools: a variable without braces, a URL that lost a slash.
+var (
+	plainVariable = regexp.MustCompile(`(?:^|/)\$([A-Za-z_]\w*)(?:/|$)`)
+	oneSlash      = regexp.MustCompile(`(?:^|/)(s3|https?):/`)
+)
 
 // ranges are a shell's way to count, which other loaders know.
 var ranges = regexp.MustCompile(`\{\d+\.\.\d+\}`)

@@ -37,6 +37,9 @@ func TestOperators(t *testing.T) {
 		if !found {
 			t.Errorf("%s: its example has none: %s", o.Name, o.Example)
 		}
+		if first := job.Sources[0].Transforms[0].Operator(); strings.HasPrefix(o.Rules, "The first step of a chain.") && first != o.Name {
+			t.Errorf("%s: a %s step comes before it: %s", o.Name, first, o.Example)
+		}
 	}
 }
 

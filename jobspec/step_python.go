@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -87,7 +88,7 @@ func (p *Python) resolve(j *Job) Transform {
 func (p *Python) locate(r *report, at string) {
 	at += ".path"
 	if info, err := os.Stat(p.Path); r.sound(at) && (err != nil || !info.IsDir()) {
-		r.error(at, "there is no folder "+quote(p.Path), "name the folder that holds the module of "+p.Function)
+		r.error(at, "there is no folder "+strconv.Quote(p.Path), "name the folder that holds the module of "+p.Function)
 	}
 }
 

@@ -1,8 +1,11 @@
 package jobspec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -62,6 +65,14 @@ func (n *node) describe() string {
 	return quote(n.text)
 }
 
+// template is a group of one name without a value as it was meant where a text is needed: {name}.
+func (n *node) template() (text string, ok bool) {
+	if n.kind != mapNode || len(n.entries) != 1 || n.entries[0].value.kind != nullNode {
+		return "", false
+	}
+	return "{" + n.entries[0].key + "}", true
+}
+
 // readYAML turns text into nodes. It reports what is wrong and returns nil if
 // there is nothing to go on with.
 func readYAML(src []byte, r *report) *node {
@@ -70,12 +81,13 @@ func readYAML(src []byte, r *report) *node {
 		return nil
 	}
 	if !utf8.Valid(src) {
-		r.errorAt(invalidUTF8(src), "", "the text is not UTF-8", "save the file in UTF-8")
+		r.errorAt(invalidUTF8(src), "", "the text is not UTF-8", cmp.Or(r.noSpec(), "save the file in UTF-8"))
 		return nil
 	}
 	file, err := parseYAML(strings.TrimPrefix(string(src), "\ufeff")) // a byte order mark, as Windows editors write it
 	if err != nil {
-		r.errorAt(placeOf(err), "", "syntax: "+messageOf(err), "")
+		at := placeOf(err)
+		r.errorAt(at, "", "syntax: "+messageOf(err), cmp.Or(unquoted(string(src), at.line), r.noSpec()))
 		return nil
 	}
 	body := r.onlyDocument(file)
@@ -89,6 +101,30 @@ func readYAML(src []byte, r *report) *node {
 		return nil
 	}
 	return root
+}
+
+// noSpec doubts that a file of another name than a job spec's is one.
+func (r *report) noSpec() string {
+	switch filepath.Ext(r.file) {
+	case "", ".yaml", ".yml":
+		return ""
+	}
+	return "a job spec is a YAML file, such as job.yaml: name that one"
+}
+
+// toQuote is a value that YAML takes for an alias or a group of fields: a glob or a template.
+var toQuote = regexp.MustCompile(`[:-]\s+(\*\S*[*?./]\S*|\{[\w.]+\}.*?)\s*$`)
+
+// unquoted says what to quote on a line that is not YAML, "" if nothing is known.
+func unquoted(src string, line int) string {
+	lines := strings.Split(src, "\n")
+	if line > len(lines) {
+		return ""
+	}
+	if m := toQuote.FindStringSubmatch(lines[line-1]); m != nil {
+		return "quote it: " + quote(m[1])
+	}
+	return ""
 }
 
 // onlyDocument returns the one document of a file.
@@ -247,6 +283,10 @@ func (c *converter) alias(n *ast.AliasNode, at position, field string) *node {
 	name := n.Value.GetToken().Value
 	if v, ok := c.anchors[name]; ok {
 		return v
+	}
+	if strings.ContainsAny(name, "*?./[{") {
+		c.report.errorAt(at, field, fmt.Sprintf("*%s is an alias to YAML, as it begins with *", shorten(name)), "quote it: "+quote("*"+name))
+		return &node{kind: brokenNode, at: at, values: 1}
 	}
 	c.report.errorAt(at, field, fmt.Sprintf("the alias *%s has no anchor before it", shorten(name)), fmt.Sprintf("write &%s at the value that is meant", shorten(name)))
 	return &node{kind: brokenNode, at: at, values: 1}

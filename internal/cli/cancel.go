@@ -31,6 +31,9 @@ func (*cancelCmd) Help() string {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *cancelCmd) Validate() (err error) {
+	if c.Change == "" { // kong says that it is missing
+		return nil
+	}
 	if c.step, err = strconv.ParseInt(c.Change, 10, 64); err == nil {
 		return cmp.Or(atLeast("the step", c.step, 0), c.check(change.Change{Schedule: true}))
 	}

@@ -138,7 +138,7 @@ func (f *askFlags) make(ctx context.Context, address string, c change.Change) er
 	if c.Step > 0 && reply.Step > uint64(c.Step) {
 		late = fmt.Sprintf(" (step %d is planned already)", c.Step)
 	}
-	fmt.Printf("from step %d on%s: %s\n", reply.Step, late, describeChange(c))
+	fmt.Fprintf(stdout, "from step %d on%s: %s\n", reply.Step, late, describeChange(c))
 	return nil
 }
 
@@ -224,6 +224,9 @@ func (*changeCmd) Help() string {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *changeCmd) Validate() (err error) {
+	if c.Change == "" { // kong says that it is missing
+		return nil
+	}
 	if c.parsed, err = change.Parse([]byte(c.Change)); err != nil {
 		return fmt.Errorf("the change %s: %w", c.Change, err)
 	}
@@ -256,6 +259,9 @@ func (c *batchCmd) change() change.Change {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *batchCmd) Validate() error {
+	if c.Address == "" { // kong says that it is missing
+		return nil
+	}
 	if c.SequenceLength == 0 && c.Sequences == 0 {
 		return errors.New("give --sequence-length, --sequences, or both; each is 1 or more")
 	}
@@ -285,6 +291,9 @@ func (*topologyCmd) Help() string {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *topologyCmd) Validate() (err error) {
+	if c.Address == "" { // kong says that it is missing
+		return nil
+	}
 	c.parsed.Topology, err = parsePairs(c.Axes, "dp=4", strconv.Atoi)
 	return cmp.Or(err, c.changeFlags.check(c.parsed), c.fromFlag.check())
 }
@@ -310,6 +319,9 @@ func (*skipCmd) Help() string {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *skipCmd) Validate() error {
+	if c.Address == "" { // kong says that it is missing
+		return nil
+	}
 	return cmp.Or(atLeast("--steps", c.Steps, 1), c.check(change.Change{Skip: max(c.Steps, 1)}))
 }
 
@@ -336,6 +348,11 @@ func (c *banCmd) change() change.Change {
 }
 
 // Validate is called by kong: what it refuses is wrong usage.
-func (c *banCmd) Validate() error { return c.check(c.change()) }
+func (c *banCmd) Validate() error {
+	if c.File == "" { // kong says that it is missing
+		return nil
+	}
+	return c.check(c.change())
+}
 
 func (c *banCmd) Run(ctx context.Context) error { return c.make(ctx, c.Address, c.change()) }

@@ -12,6 +12,8 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/status"
+	"github.com/millrace-data/millrace/internal/preview"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // changesFlag names the changes that were, or are to be, made to a job.
@@ -29,6 +31,17 @@ func (f changesFlag) changes() ([]change.Change, error) {
 	}
 	defer file.Close()
 	return change.Read(file, f.Changes)
+}
+
+// possible are the changes, after the planner's core has taken them: the reference reader does not look whether
+// they are possible.
+func (f changesFlag) possible(ctx context.Context, names extensions, job *jobspec.Job) ([]change.Change, error) {
+	changes, err := f.changes()
+	if err != nil || len(changes) == 0 {
+		return nil, err
+	}
+	_, err = preview.Open(ctx, preview.Options{Job: job, Changes: changes, Registry: names.Registry, Functions: names.functions.Open})
+	return changes, err
 }
 
 type changesCmd struct {
@@ -62,7 +75,7 @@ func (c *changesCmd) Run(ctx context.Context) error {
 	changes, err := c.read(ctx)
 	change.Sort(changes)
 	for _, ch := range changes {
-		fmt.Println(ch)
+		fmt.Fprintln(stdout, ch)
 	}
 	return err
 }

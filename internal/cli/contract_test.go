@@ -137,7 +137,7 @@ func TestTokens(t *testing.T) {
 		disk := fullDisk(t)
 		put(t, disk, "token.json", "") // no room for more
 		r = millrace(t, dir, "run", "job.yaml", "--save-token", filepath.Join(disk, "token.json"))
-		r.expect(t, exitUser, "no space left", "has room")
+		r.expect(t, exitLost, "no space left", "has room")
 		if left, err := os.ReadDir(disk); err != nil || len(left) != 2 || r.stdout != "" {
 			t.Errorf("the disk has %v (%v), the job did\n%s", left, err, r.stdout)
 		}
@@ -150,7 +150,7 @@ func TestTokens(t *testing.T) {
 			t.Skip("there is no /dev/full here")
 		}
 		r := millrace(t, dir, "run", "job.yaml", "--steps", "2", "--save-token", "/dev/full")
-		r.expect(t, exitUser, "/dev/full", "no space left", "--save-token")
+		r.expect(t, exitLost, "/dev/full", "no space left", "--save-token")
 		if !digestLast.MatchString(r.stdout) {
 			t.Errorf("the digest is lost with the token:\n%s", r.stdout)
 		}
@@ -164,7 +164,7 @@ func TestTokens(t *testing.T) {
 			cmd.Stdout = full
 			var stderr bytes.Buffer
 			cmd.Stderr = &stderr
-			if cmd.Run(); cmd.ProcessState.ExitCode() != exitLost || !strings.Contains(stderr.String(), "printing the digest") {
+			if cmd.Run(); cmd.ProcessState.ExitCode() != exitLost || !strings.Contains(stderr.String(), "writing to standard output") {
 				t.Errorf("%s without room for its digest: exit code %d: %s", verb, cmd.ProcessState.ExitCode(), stderr.String())
 			}
 		}
@@ -312,7 +312,7 @@ func TestInterrupt(t *testing.T) {
 			t.Run(sig.String()+" "+more, func(t *testing.T) {
 				t.Parallel()
 				dir := folder(t)
-				cmd := command(t.Context(), dir, append(strings.Fields("run job.yaml --steps 0 --save-token t"), strings.Fields(more)...)...)
+				cmd := command(t.Context(), dir, append(strings.Fields("run job.yaml --steps 1000000 --save-token t"), strings.Fields(more)...)...)
 				cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 				var first sync.Once
 				cmd.Stdout = onWrite(func() { first.Do(func() { syscall.Kill(-cmd.Process.Pid, sig) }) }) // at the first line of progress
@@ -341,7 +341,7 @@ func TestInterruptEarly(t *testing.T) {
 		ctx, hung := context.WithTimeout(t.Context(), hangs)
 		defer hung()
 		var stderr bytes.Buffer
-		cmd := command(ctx, dir, "run", "job.yaml", "--steps", "0")
+		cmd := command(ctx, dir, "run", "job.yaml", "--steps", "1000000")
 		cmd.Stderr = &stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,7 +157,7 @@ func (c *explainCmd) Run(ctx context.Context, names extensions) error {
 		if c.Images {
 			kind = dgraph.Image
 		}
-		return x.WriteGraph(ctx, os.Stdout, kind, c.Limit, c.Dot)
+		return x.WriteGraph(ctx, stdout, kind, c.Limit, c.Dot)
 	case c.JSON:
 		return printJSON(x)
 	}
@@ -179,14 +178,14 @@ func (c *explainCmd) trace(ctx context.Context, j *preview.Job, progress *counte
 	if c.Row >= 0 {
 		what = fmt.Sprintf("documents of record %d of %s", c.Row, c.File)
 	}
-	fmt.Printf("%s: %d %s\n", fromTo(t.From, t.To), len(t.Samples), what)
+	fmt.Fprintf(stdout, "%s: %d %s\n", fromTo(t.From, t.To), len(t.Samples), what)
 	if t.End >= 0 {
-		fmt.Printf("the data ends after %s\n", preview.Count(t.End, "step"))
+		fmt.Fprintf(stdout, "the data ends after %s\n", preview.Count(t.End, "step"))
 	}
 	if len(t.Samples) == 0 {
 		return nil
 	}
-	w := newTable(os.Stdout)
+	w := newTable(stdout)
 	fmt.Fprintf(w, "\nstep\tdp\tmicrobatch\trow\toffset\ttokens\tsource\trecord\tpiece\tepoch\tblock\tindex\t\n")
 	for _, s := range t.Samples {
 		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t\n", s.Step, s.DP, s.Microbatch, s.Row, s.Offset, s.Tokens, s.Source, recordOf(&s), pieceOf(&s), s.Epoch, s.Block, s.Index)
@@ -211,17 +210,17 @@ func (c *explainCmd) print(job *jobspec.Job, j *preview.Job, x *preview.Explanat
 	if job.Pool() {
 		consumers = "rank of dp x cp"
 	}
-	fmt.Printf("step %d of %s, mesh %s: %d rows of %d tokens, %d microbatches for each %s\nplan %s\n",
+	fmt.Fprintf(stdout, "step %d of %s, mesh %s: %d rows of %d tokens, %d microbatches for each %s\nplan %s\n",
 		x.Step, job.Name, x.Mesh, x.Rows, x.RowTokens, x.Microbatches, consumers, x.Plan)
 	for _, text := range x.Changes {
-		fmt.Printf("from this step on: %s\n", text)
+		fmt.Fprintf(stdout, "from this step on: %s\n", text)
 	}
 	if cp := job.Output.CPSlicing; split > 0 {
-		fmt.Printf("with context_split %d a row may have up to %d times as many tokens, for as many ranks of dp x cp that share it, dp by dp; pp and tp ranks get the same tokens\n", split, split)
+		fmt.Fprintf(stdout, "with context_split %d a row may have up to %d times as many tokens, for as many ranks of dp x cp that share it, dp by dp; pp and tp ranks get the same tokens\n", split, split)
 	} else if job.Pool() {
-		fmt.Println("each rank of dp x cp has rows of its own, which no other cp rank has a part of; pp and tp ranks get the same tokens")
+		fmt.Fprintln(stdout, "each rank of dp x cp has rows of its own, which no other cp rank has a part of; pp and tp ranks get the same tokens")
 	} else if strings.Contains(x.Mesh, "cp") && !strings.Contains(x.Mesh, "cp1") {
-		fmt.Printf("the cp ranks of a dp index share its rows, cut by cp_slicing %s; its pp and tp ranks get the same tokens\n", cp)
+		fmt.Fprintf(stdout, "the cp ranks of a dp index share its rows, cut by cp_slicing %s; its pp and tp ranks get the same tokens\n", cp)
 	}
 	samples := x.Samples
 	slices.SortStableFunc(samples, byDelivery)
@@ -234,11 +233,11 @@ func (c *explainCmd) print(job *jobspec.Job, j *preview.Job, x *preview.Explanat
 		samples = samples[n:]
 	}
 	for _, o := range x.Waiting {
-		fmt.Printf("\nwaits for others of its length: %d tokens of %s, block %d, index %d, since step %d", o.Tokens, o.Source, o.Block, o.Index, o.Since)
+		fmt.Fprintf(stdout, "\nwaits for others of its length: %d tokens of %s, block %d, index %d, since step %d", o.Tokens, o.Source, o.Block, o.Index, o.Since)
 	}
-	fmt.Println()
+	fmt.Fprintln(stdout)
 	for _, words := range j.Words() {
-		fmt.Println(words)
+		fmt.Fprintln(stdout, words)
 	}
 }
 
@@ -260,8 +259,8 @@ func printRow(samples []preview.Sample, room int32) {
 	if first.Ranks > 0 {
 		ranks, room = ranksOf(first), room*first.Ranks
 	}
-	fmt.Printf("\n%s microbatch %d, row %d: %d documents, %d of %d tokens\n", ranks, first.Microbatch, first.Row, len(samples), tokens, room)
-	w := newTable(os.Stdout)
+	fmt.Fprintf(stdout, "\n%s microbatch %d, row %d: %d documents, %d of %d tokens\n", ranks, first.Microbatch, first.Row, len(samples), tokens, room)
+	w := newTable(stdout)
 	fmt.Fprintf(w, "offset\ttokens\tsource\tfile\trecord\tpiece\tepoch\tblock\tindex\t\n")
 	for i := range samples {
 		s := &samples[i]

@@ -172,6 +172,20 @@ func TestSkips(t *testing.T) {
 	}
 }
 
+// TestAllBanned: a source of which all samples are banned that its limit leaves ends the job, and the reference, which
+// both looked for another one without end.
+func TestAllBanned(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, words("few.jsonl", "limit: 2", "shuffle: false")...)
+	put(t, dir, "few.jsonl", "{\"text\": \"a b c\"}\n{\"text\": \"d e f\"}\n{\"text\": \"g h i\"}\n")
+	put(t, dir, "bans.jsonl", `{"step": 1, "ban": {"source": "words", "file": "few.jsonl", "row": 0}}
+{"step": 1, "ban": {"source": "words", "file": "few.jsonl", "row": 18}}
+`)
+	for command, said := range map[string]string{"run": "are banned up to its limit of 2", "reference": "no sample that is not banned"} {
+		millrace(t, dir, command, "job.yaml", "--steps", "9", "--changes", "bans.jsonl").expect(t, exitUser, said)
+	}
+}
+
 // TestRunNamesBadRecords: a run prints no log, so that what ends it says itself which
 // records were bad: those beyond the limit, and those of a source that has no others.
 func TestRunNamesBadRecords(t *testing.T) {

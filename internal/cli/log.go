@@ -10,7 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"os"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/checkpoint/mirror"
@@ -104,8 +103,10 @@ func (e entry) String() string {
 	if e.Step != nil {
 		line += fmt.Sprintf(" step %d", *e.Step)
 	}
-	if e.Next != nil {
+	if e.Next != nil && *e.Next > *e.Step {
 		line += fmt.Sprintf(" to %d", *e.Next-1)
+	} else if e.Next != nil {
+		line += ", none yet"
 	}
 	if e.Parent != nil {
 		line += fmt.Sprintf(", after those of branch %d", *e.Parent)
@@ -253,7 +254,7 @@ func (*logReadCmd) Help() string {
 func (c *logReadCmd) Validate() error { return c.one() }
 
 func (c *logReadCmd) Run(ctx context.Context) error {
-	out := bufio.NewWriter(os.Stdout)
+	out := bufio.NewWriter(stdout)
 	err := c.each(ctx, c.Branch, func(e entry) error {
 		if !c.JSON {
 			_, err := fmt.Fprintln(out, e)
@@ -262,7 +263,7 @@ func (c *logReadCmd) Run(ctx context.Context) error {
 		e.Record, e.Frame = nil, nil
 		return writeJSON(out, e)
 	})
-	return errors.Join(err, out.Flush())
+	return firstOf(err, out.Flush())
 }
 
 func writeJSON(w io.Writer, v any) error {
@@ -288,17 +289,39 @@ func (*logExportCmd) Help() string {
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *logExportCmd) Validate() error { return c.one() }
 
-func (c *logExportCmd) Run(ctx context.Context) (err error) {
-	to := os.Stdout
-	if c.Out != "-" {
-		if to, err = os.Create(c.Out); err != nil {
-			return fault.Userf("writing the export: %w", err)
-		}
-		defer func() { err = errors.Join(err, to.Close()) }()
+func (c *logExportCmd) Run(ctx context.Context) error {
+	if c.Out == "-" {
+		return c.export(ctx, stdout)
 	}
+	var exported error
+	err := replaceBy(c.Out, 0o644, func(file io.Writer) error {
+		exported = c.export(ctx, exportFile{file, c.Out})
+		return exported
+	})
+	if exported != nil || err == nil {
+		return exported
+	}
+	return exportOutput.unwritable(c.Out, err)
+}
+
+func (c *logExportCmd) export(ctx context.Context, to io.Writer) error {
 	out := bufio.NewWriter(to)
-	err = c.each(ctx, c.Branch, func(e entry) error { return writeJSON(out, e) })
-	return errors.Join(err, out.Flush())
+	err := c.each(ctx, c.Branch, func(e entry) error { return writeJSON(out, e) })
+	return firstOf(err, out.Flush())
+}
+
+// exportFile tells the errors of the file from those of the log.
+type exportFile struct {
+	io.Writer
+	path string
+}
+
+func (f exportFile) Write(text []byte) (int, error) {
+	n, err := f.Writer.Write(text)
+	if err != nil {
+		err = exportOutput.unwritable(f.path, err)
+	}
+	return n, err
 }
 
 type logCheckCmd struct{ logFlags }
@@ -340,9 +363,11 @@ func checkFolder(dir string) error {
 	if some {
 		steps = fmt.Sprintf("steps %d to %d", first, last)
 	}
-	fmt.Printf("the folder %s is whole: %s, epoch %d\n", dir, steps, log.Epoch())
-	for _, b := range log.Branches() {
-		fmt.Println(b)
+	fmt.Fprintf(stdout, "the folder %s is whole: %s, epoch %d\n", dir, steps, log.Epoch())
+	if some {
+		for _, b := range log.Branches() {
+			fmt.Fprintln(stdout, b)
+		}
 	}
 	return log.Close()
 }
@@ -357,7 +382,7 @@ func checkMirrorAt(ctx context.Context, url string) error {
 		return err
 	}
 	for _, d := range r.Damage {
-		fmt.Println("damaged:", d)
+		fmt.Fprintln(stdout, "damaged:", d)
 	}
 	switch {
 	case r.Readable != nil:
@@ -365,7 +390,7 @@ func checkMirrorAt(ctx context.Context, url string) error {
 	case len(r.Damage) > 0:
 		return fault.Userf("the mirror %s has %d damaged objects, which a planner does not need to go on: `millrace log export` may miss what is in them", store, len(r.Damage))
 	}
-	fmt.Printf("the mirror %s is whole: %d segments, %d packs, %d key frames, epoch %d\n", store, r.Slots, r.Packs, len(r.Frames), r.Epoch)
+	fmt.Fprintf(stdout, "the mirror %s is whole: %d segments, %d packs, %d key frames, epoch %d\n", store, r.Slots, r.Packs, len(r.Frames), r.Epoch)
 	return nil
 }
 
@@ -394,7 +419,7 @@ func (c *logRepairCmd) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	did, err := mirror.Repair(ctx, mirror.Options{Dir: c.LogDir, Log: checkpoint.Options{Logger: log}, Store: store})
 	if err == nil {
-		fmt.Println(did)
+		fmt.Fprintln(stdout, did)
 	}
 	return err
 }

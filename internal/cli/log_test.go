@@ -249,3 +249,12 @@ func TestLogMirror(t *testing.T) {
 		})
 	}
 }
+
+// TestBranchWithoutSteps: a branch that nothing was written to has no last step.
+func TestBranchWithoutSteps(t *testing.T) {
+	t.Parallel()
+	number, step := uint64(0), int64(0)
+	if got, want := (entry{Kind: "branch", Number: &number, Step: &step, Next: &step}).String(), "branch     0 step 0, none yet"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

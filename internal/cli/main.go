@@ -94,11 +94,19 @@ func Main(args []string, names compile.Registry) int {
 
 // parserOf is the command line as kong sees it; a test reads it too.
 func parserOf(c *cli) *kong.Kong {
-	return kong.Must(c, kong.Name("millrace"), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+	return kong.Must(c, kong.Name("millrace"), kong.Writers(stdout, os.Stderr), kong.Exit(exit), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Description("Millrace keeps trainers fed: a training-data service whose batches are a pure function of the job.\n\n"+
 			"New here? Write a job spec (examples/quickstart.yaml is one), check it with `millrace lint`, and see it run with `millrace run`.\n\n"+
 			"Exit codes: 0 success, 1 a bug in Millrace, 2 wrong usage, 3 the job spec or the data is at fault, "+
 			"4 something was lost (network, process, disk, deadline), 5 verify found a difference, 130 interrupted."))
+}
+
+// exit ends the program after --help and --version, of which kong does not say whether they were printed.
+func exit(code int) {
+	if err := stdout.failed(); err != nil {
+		code = report(os.Stderr, err)
+	}
+	os.Exit(code)
 }
 
 // extensions are what this program has beside the verbs, for jobs that name it.
@@ -118,11 +126,17 @@ func run(args []string, names compile.Registry) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt, syscall.SIGTERM) }) // who asks twice does not want to wait
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	stdout.ends(end)
 	var c cli
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	kctx, err := parserOf(&c).Parse(args)
+	kctx, err := parserOf(&c).Parse(negatives(args))
+	if failed := stdout.failed(); failed != nil { // by the help
+		return report(os.Stderr, failed)
+	}
 	if err != nil {
 		return misused(err)
 	}
@@ -146,6 +160,9 @@ func run(args []string, names compile.Registry) int {
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	kctx.BindTo(stderr, (*io.Writer)(nil))
 	err = kctx.Run(log)
+	if failed := stdout.failed(); failed != nil { // what ended the verb
+		return c.LogFormat.report(stderr, failed)
+	}
 	if code := interrupted(verb); ctx.Err() != nil && endsWith(err, code) {
 		return code
 	}
@@ -176,12 +193,39 @@ func (c *cli) logLevel(verb string) slog.Level {
 
 // misused says what is wrong with a command line, and where its help is.
 func misused(err error) int {
-	help := "millrace --help"
-	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context.Selected() != nil {
-		help = "millrace " + verbOf(parse.Context.Selected()) + " --help"
+	help, text := "millrace --help", err.Error()
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
+		node := parse.Context.Model.Node
+		if selected := parse.Context.Selected(); selected != nil {
+			node, help = selected, "millrace "+verbOf(selected)+" --help"
+		}
+		if strings.HasPrefix(text, "unexpected argument") && !strings.Contains(text, "did you mean") && len(node.Children) > 0 {
+			text += ", valid are " + strings.Join(namesOf(node.Children), ", ")
+		}
 	}
-	fmt.Fprintf(os.Stderr, "millrace: %v; see `%s`\n", err, help)
+	fmt.Fprintf(os.Stderr, "millrace: %s; see `%s`\n", text, help)
 	return exitUsage
+}
+
+func namesOf(nodes []*kong.Node) (names []string) {
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// negatives writes --steps -1 as --steps=-1: kong takes what begins with - for a flag, and millrace has none
+// that begins with a digit.
+func negatives(args []string) (all []string) {
+	for i, arg := range args {
+		negative := len(arg) > 1 && arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9'
+		if negative && i > 0 && strings.HasPrefix(args[i-1], "--") && !strings.Contains(args[i-1], "=") {
+			all[len(all)-1] += "=" + arg
+			continue
+		}
+		all = append(all, arg)
+	}
+	return all
 }
 
 // interrupted is the exit code after a signal: servers are meant to be stopped so.

@@ -35,6 +35,9 @@ func (*mixSetCmd) Help() string {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *mixSetCmd) Validate() (err error) {
+	if c.Address == "" { // kong says that it is missing
+		return nil
+	}
 	c.parsed.Weights, err = parsePairs(c.Weights, "web=0.7", func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
 	return cmp.Or(err, c.check(c.parsed))
 }

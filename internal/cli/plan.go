@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"text/tabwriter"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 
 type planCmd struct {
 	Job       string        `arg:"" help:"Job spec (YAML)." type:"path"`
-	Steps     int64         `help:"Steps to plan; 0 plans to the end of the data." default:"1000"`
+	Steps     int64         `help:"Steps to plan; 0 plans to the end of the data, which needs mix.epochs." default:"1000"`
 	Every     bool          `help:"Print every step, as a table row or, with --json, a JSON object."`
 	JSON      bool          `name:"json" help:"Print the report as one JSON object."`
 	HTML      string        `name:"html" help:"Write the report with its charts as one HTML page." type:"path" placeholder:"FILE"`
@@ -70,6 +69,9 @@ func (c *planCmd) Run(ctx context.Context, names extensions) error {
 	if err := pageOutput.check(c.HTML); err != nil {
 		return err
 	}
+	if err := ends(job, c.Steps); err != nil {
+		return err
+	}
 	j, err := preview.Open(ctx, preview.Options{Job: job, Changes: changes, Registry: names.Registry, Functions: names.functions.Open})
 	if err != nil {
 		return err
@@ -105,7 +107,7 @@ func (c *planCmd) Run(ctx context.Context, names extensions) error {
 		return printJSON(r)
 	}
 	out.end()
-	printReport(os.Stdout, r)
+	printReport(stdout, r)
 	return nil
 }
 
@@ -121,13 +123,13 @@ func (c *planCmd) operators(ctx context.Context, job *jobspec.Job, names extensi
 	case c.JSON:
 		return printJSON(p)
 	}
-	fmt.Print(p)
+	fmt.Fprint(stdout, p)
 	return nil
 }
 
 func printJSON(v any) error {
 	data, err := json.Marshal(v)
-	fmt.Printf("%s\n", data)
+	fmt.Fprintf(stdout, "%s\n", data)
 	return err
 }
 
@@ -151,7 +153,7 @@ type stepTable struct {
 }
 
 func newStepTable(job *jobspec.Job) *stepTable {
-	return &stepTable{w: newTable(os.Stdout), sources: job.Sources}
+	return &stepTable{w: newTable(stdout), sources: job.Sources}
 }
 
 // tableFlush is how many lines are aligned together: all at once would hold the
@@ -180,6 +182,6 @@ func (t *stepTable) add(l *preview.Line) {
 func (t *stepTable) end() {
 	t.w.Flush()
 	if t.lines > 0 {
-		fmt.Println()
+		fmt.Fprintln(stdout)
 	}
 }

@@ -205,3 +205,24 @@ func TestLossWords(t *testing.T) {
 		}
 	}
 }
+
+// TestProfileFolder makes the folder of a step log, as serve does, and keeps the profile there.
+func TestProfileFolder(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	millrace(t, dir, "profile", "job.yaml", "--records", "5", "--log-dir", "state/log").expect(t, 0)
+	millrace(t, dir, "plan", "job.yaml", "--sizing", "--profile", "state/log/profile.json").expect(t, 0)
+	millrace(t, dir, "profile", "job.yaml", "--log-dir", "job.yaml/log").expect(t, exitUser, "job.yaml", "--log-dir")
+}
+
+// TestCounts: plan and run say which of their counts differ.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	if r := millrace(t, dir, "plan", "job.yaml", "--steps", "7"); !strings.Contains(r.stdout, "tokens of these are in no row of these steps") {
+		t.Error(r.stdout)
+	}
+	if r := millrace(t, dir, "run", "job.yaml", "--steps", "2"); !strings.Contains(r.stdout, "count what was read ahead of these steps") {
+		t.Error(r.stdout)
+	}
+}

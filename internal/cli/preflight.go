@@ -57,6 +57,13 @@ func printSources(out io.Writer, r *preview.Report) {
 			100*s.Share, 100*s.Scheduled, s.Epochs, atStep(s.ExhaustedAt), s.Filtered, s.Dropped, s.Empty, s.Skipped, s.SamplesPerSecond)
 	}
 	w.Flush()
+	drawn := int64(0)
+	for _, s := range r.Sources {
+		drawn += s.Drawn
+	}
+	if beyond := drawn - r.Tokens; beyond > 0 {
+		fmt.Fprintf(out, "%s tokens of these are in no row of these steps: they are carried into later ones, or skipped\n", grouped(beyond))
+	}
 }
 
 // atStep prints a step; none is -1.

@@ -7,10 +7,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/prepare"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/service"
@@ -52,6 +56,9 @@ func (c *prepareCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 	if err != nil {
 		return err
 	}
+	if err := c.apart(job); err != nil {
+		return err
+	}
 	job.Resources.LoaderBuffer = c.memory(service.Roles{Loader: 1}, log).Loader(job.Resources.LoaderBuffer)
 	shown := &preparing{out: stderr, live: terminalWidth(os.Stderr) > 0, began: time.Now(), told: time.Now()}
 	results, err := prepare.Run(ctx, prepare.Options{
@@ -71,6 +78,24 @@ func (c *prepareCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 	return err
 }
 
+// apart refuses an output that a source would read as its own data.
+func (c *prepareCmd) apart(job *jobspec.Job) error {
+	for i, s := range job.ResolvedSources() {
+		for k, pattern := range s.Files {
+			for _, other := range job.Sources {
+				folder := filepath.Join(c.Out, other.Name)
+				for _, file := range []string{filepath.Join(folder, "shard-0-00000.parquet"), prepare.Ledger(folder)} {
+					matched, _ := doublestar.PathMatch(filepath.Clean(pattern), file) // lint says what is wrong with a pattern
+					if matched || strings.HasPrefix(file, filepath.Clean(pattern)+string(filepath.Separator)) {
+						return fault.Userf("--out %s: source %q would read what is written there: its files are %s; name a folder that they do not take in", c.Out, s.Name, job.Sources[i].Files[k])
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // firstOf returns the error that came first.
 func firstOf(first, second error) error {
 	if first != nil {
@@ -81,22 +106,22 @@ func firstOf(first, second error) error {
 
 // print says what a source came to, and how a job reads it.
 func (c *prepareCmd) print(r *prepare.Result) {
-	fmt.Printf("%s: %s of %s, %d bytes, gave %s of %s in %s, %d bytes", r.Source, preview.Count(int64(r.Records), "record"), preview.Count(int64(r.Files), "file"), r.Read,
+	fmt.Fprintf(stdout, "%s: %s of %s, %d bytes, gave %s of %s in %s, %d bytes", r.Source, preview.Count(int64(r.Records), "record"), preview.Count(int64(r.Files), "file"), r.Read,
 		preview.Count(r.Rows, "document"), preview.Count(r.Tokens, "token"), preview.Count(int64(r.Shards), "shard"), r.Written)
 	if r.Kept > 0 {
-		fmt.Printf(" (%d finished before)", r.Kept)
+		fmt.Fprintf(stdout, " (%d finished before)", r.Kept)
 	}
-	fmt.Printf("; filtered out %d, empty %d, bad %d\n", r.Filtered, r.Empty, r.Skipped)
+	fmt.Fprintf(stdout, "; filtered out %d, empty %d, bad %d\n", r.Filtered, r.Empty, r.Skipped)
 	if r.Skipped > 0 {
-		fmt.Printf("  bad records: %s\n", prepare.Ledger(r.Folder))
+		fmt.Fprintf(stdout, "  bad records: %s\n", prepare.Ledger(r.Folder))
 	}
 	mask := ""
 	if r.Masks {
 		mask = ", loss_mask: loss_mask"
 	}
-	fmt.Printf("  - name: %s\n    files: %q\n    transforms: [tokens: tokens%s]\n", r.Source, r.Folder+"/*.parquet", mask)
+	fmt.Fprintf(stdout, "  - name: %s\n    files: %q\n    transforms: [tokens: tokens%s]\n", r.Source, r.Folder+"/*.parquet", mask)
 	if len(r.Keep) > 0 {
-		fmt.Printf("    keep: [%s]\n", strings.Join(prepare.Columns(r.Keep), ", "))
+		fmt.Fprintf(stdout, "    keep: [%s]\n", strings.Join(prepare.Columns(r.Keep), ", "))
 	}
 }
 

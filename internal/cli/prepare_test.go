@@ -113,3 +113,13 @@ func TestPrepareKilled(t *testing.T) {
 		t.Errorf("left over: %v", left)
 	}
 }
+
+// TestPrepareIntoItsData: what is written is not to be read as data the next time.
+func TestPrepareIntoItsData(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, "words/*.jsonl", "'words/**/*'", "notes/*.txt", "notes")
+	for _, out := range []string{"words", "words/prepared", "notes/prepared"} {
+		millrace(t, dir, "prepare", "job.yaml", "--out", out).expect(t, exitUser, "--out "+filepath.Join(dir, out), "would read what is written there")
+	}
+	millrace(t, dir, "prepare", "job.yaml", "--out", "prepared").expect(t, 0)
+}

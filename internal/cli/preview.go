@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -60,9 +59,9 @@ func (c *previewCmd) Run(ctx context.Context, names extensions) error {
 	case c.JSON:
 		return printJSON(p)
 	}
-	fmt.Printf("step %d of %s, mesh %s: %d rows of %d tokens\n", p.Step, job.Name, p.Mesh, p.Rows, p.RowTokens)
+	fmt.Fprintf(stdout, "step %d of %s, mesh %s: %d rows of %d tokens\n", p.Step, job.Name, p.Mesh, p.Rows, p.RowTokens)
 	if p.Content != "" {
-		fmt.Printf("content %s\n", p.Content)
+		fmt.Fprintf(stdout, "content %s\n", p.Content)
 	}
 	slices.SortStableFunc(p.Documents, func(a, b preview.Document) int { return byDelivery(a.Sample, b.Sample) })
 	for rest := p.Documents; len(rest) > 0; {
@@ -94,9 +93,9 @@ func (c *previewCmd) printRow(documents []preview.Document, room int32) {
 	if images {
 		loss += " (less the images' placeholders)"
 	}
-	fmt.Printf("\n%s microbatch %d, row %d: %s, %d tokens, %s, %d padding\n", ranks, first.Microbatch, first.Row,
+	fmt.Fprintf(stdout, "\n%s microbatch %d, row %d: %s, %d tokens, %s, %d padding\n", ranks, first.Microbatch, first.Row,
 		preview.Count(len(documents), "document"), tokens, loss, room-tokens)
-	w := newTable(os.Stdout)
+	w := newTable(stdout)
 	fmt.Fprintf(w, "offset\ttokens\tsource\tfile\trecord\tpiece\t\n")
 	for i := range documents {
 		d := &documents[i]
@@ -104,12 +103,12 @@ func (c *previewCmd) printRow(documents []preview.Document, room int32) {
 	}
 	w.Flush()
 	for i := range documents {
-		fmt.Printf("  %d: %s\n", documents[i].Offset, shownIDs(documents[i].IDs, c.Tokens))
+		fmt.Fprintf(stdout, "  %d: %s\n", documents[i].Offset, shownIDs(documents[i].IDs, c.Tokens))
 		if text := documents[i].Text; text != nil {
-			fmt.Printf("  %s  %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), shownText(*text, 6*c.Tokens))
+			fmt.Fprintf(stdout, "  %s  %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), shownText(*text, 6*c.Tokens))
 		}
 		if loss := documents[i].LossTexts; loss != nil {
-			fmt.Printf("  %s  loss on %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), shownParts(loss, 6*c.Tokens))
+			fmt.Fprintf(stdout, "  %s  loss on %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), shownParts(loss, 6*c.Tokens))
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/preview"
@@ -13,7 +14,7 @@ type profileCmd struct {
 	Job     string `arg:"" help:"Job spec (YAML)." type:"path"`
 	Records int64  `help:"Records to read of each source." default:"1000"`
 	Workers int    `help:"Sources measured at a time; more than there are idle cores make times too long." default:"1"`
-	LogDir  string `help:"Folder of the job's step log: the profile is kept there, and used at the next start." type:"existingdir" placeholder:"DIR"`
+	LogDir  string `help:"Folder of the job's step log: the profile is kept there, and used at the next start." type:"path" placeholder:"DIR"`
 	Out     string `help:"Write the profile to this file." type:"path" placeholder:"FILE"`
 	JSON    bool   `name:"json" help:"Print the profile as one JSON object."`
 }
@@ -37,6 +38,11 @@ func (c *profileCmd) Run(ctx context.Context, names extensions) error {
 	if err != nil {
 		return err
 	}
+	if c.LogDir != "" {
+		if err := os.MkdirAll(c.LogDir, 0o700); err != nil { // as serve makes it
+			return fault.Userf("making the folder of the step log: %w; name one with --log-dir in a folder that can be written to", err)
+		}
+	}
 	p, err := preview.Profile(ctx, sources(), names.functions.Open, job, preview.ProfileOptions{Records: c.Records, Workers: c.Workers})
 	if err != nil {
 		return err
@@ -53,6 +59,6 @@ func (c *profileCmd) Run(ctx context.Context, names extensions) error {
 	if c.JSON {
 		return printJSON(p)
 	}
-	fmt.Print(p)
+	fmt.Fprint(stdout, p)
 	return nil
 }

@@ -191,7 +191,7 @@ func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, 
 		if err := c.reachable(ctx, address); err != nil {
 			return err
 		}
-		fmt.Printf("serving %s on %s\n", opts.Job.Name, address)
+		fmt.Fprintf(stdout, "serving %s on %s\n", opts.Job.Name, address)
 		<-ctx.Done()
 		return nil
 	})
@@ -278,7 +278,7 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 		Job: job, Deal: deal, Scale: scale, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
 		Loaders: loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names.Registry,
 		Standby: c.Standby, RanksPerNode: c.RanksPerNode, Telemetry: board,
-		Serving: func(address string) { fmt.Printf("planning %s on %s\n", job.Name, address) },
+		Serving: func(address string) { fmt.Fprintf(stdout, "planning %s on %s\n", job.Name, address) },
 	})
 	stop()
 	return cmp.Or(err, scaling.Wait())

@@ -18,7 +18,7 @@ import (
 
 type runCmd struct {
 	serviceFlags
-	Steps     int64  `help:"Steps to run; 0 runs to the end of the data." default:"20"`
+	Steps     int64  `help:"Steps to run; 0 runs to the end of the data, which needs mix.epochs." default:"20"`
 	SaveToken string `help:"File to write the resume token of the last step to." type:"path" placeholder:"FILE"`
 	Resume    string `help:"File with the resume token (from --save-token) to resume from." type:"path" placeholder:"FILE"`
 	JSON      bool   `name:"json" help:"Print one JSON object per step and one for the run."`
@@ -46,6 +46,9 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, na
 	if err != nil {
 		return err
 	}
+	if err := ends(opts.Job, c.Steps); err != nil {
+		return err
+	}
 	token, err := readToken(c.Resume)
 	if err != nil {
 		return err
@@ -53,7 +56,7 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, na
 	if err := tokenOutput.check(c.SaveToken); err != nil {
 		return err
 	}
-	out := newProgress(os.Stdout, terminalWidth(os.Stdout), opts.Job, c.Steps, c.JSON)
+	out := newProgress(stdout, terminalWidth(os.Stdout), opts.Job, c.Steps, c.JSON)
 	var res *trainer.Result
 	hide, err := c.show(ctx, &opts)
 	if err != nil {
@@ -86,8 +89,8 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, na
 		out.interrupted()
 		return cmp.Or(err, ctx.Err())
 	}
-	printed := out.finish(res)
-	return cmp.Or(writeToken(c.SaveToken, tokenFile{opts.Job.Name, res.Next, res.Token}), printed, ctx.Err())
+	out.finish(res)
+	return cmp.Or(writeToken(c.SaveToken, tokenFile{opts.Job.Name, res.Next, res.Token}), ctx.Err())
 }
 
 // finishTime is how long a run that is interrupted may take to end its step: long
@@ -110,11 +113,7 @@ func failureOf(s status.Service, err error) error {
 	return fault.As(class, errors.New(s.Error))
 }
 
-// printDigest prints the last line of run and reference; scripts rely on it, so what
-// cannot be printed is an error.
-func printDigest(w io.Writer, step int64, digest [32]byte) error {
-	if _, err := fmt.Fprintf(w, "digest step=%d %x\n", step, digest); err != nil {
-		return fault.Lostf("printing the digest: %w", err)
-	}
-	return nil
+// printDigest prints the last line of run and reference; scripts rely on it.
+func printDigest(w io.Writer, step int64, digest [32]byte) {
+	fmt.Fprintf(w, "digest step=%d %x\n", step, digest)
 }

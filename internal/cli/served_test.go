@@ -282,7 +282,7 @@ func TestFullFromTheStart(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	r := runCommand(t, cramped(t.Context(), dir, "run", "job.yaml", "--steps", "0", "--log-dir", "log"))
+	r := runCommand(t, cramped(t.Context(), dir, "run", "job.yaml", "--steps", "1000000", "--log-dir", "log"))
 	r.expect(t, exitLost, "log", "file too large", "free or replace the disk", "something was lost")
 	m := digestLast.FindStringSubmatch(r.stdout)
 	if m == nil {

@@ -110,11 +110,11 @@ func (c *planCmd) sized(ctx context.Context, job *jobspec.Job, names extensions)
 	})
 	switch {
 	case c.YAML:
-		fmt.Printf("%s", d.Layout().YAML(job.Name))
+		fmt.Fprintf(stdout, "%s", d.Layout().YAML(job.Name))
 		return nil
 	case c.JSON:
 		return printJSON(d)
 	}
-	fmt.Print(d)
+	fmt.Fprint(stdout, d)
 	return nil
 }

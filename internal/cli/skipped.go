@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
@@ -46,7 +45,7 @@ func (c *skippedCmd) Run(names extensions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	out := json.NewEncoder(os.Stdout)
+	out := json.NewEncoder(stdout)
 	out.SetEscapeHTML(false)
 	return eachSkip(log, c.LogDir, math.MaxInt64, func(step int64, skips []token.Skip) error {
 		for _, s := range skips {

@@ -76,10 +76,11 @@ type runJSON struct {
 }
 
 // finish prints what the run came to, the digest last.
-func (p *progress) finish(res *trainer.Result) error {
+func (p *progress) finish(res *trainer.Result) {
 	if p.json {
 		p.encode(p.sum(res))
-		return printDigest(p.out, res.Next, res.Digest)
+		printDigest(p.out, res.Next, res.Digest)
+		return
 	}
 	p.clear()
 	p.headline(res)
@@ -91,7 +92,7 @@ func (p *progress) finish(res *trainer.Result) error {
 	p.table()
 	p.skips()
 	p.reread()
-	return printDigest(p.out, res.Next, res.Digest)
+	printDigest(p.out, res.Next, res.Digest)
 }
 
 func (p *progress) sum(res *trainer.Result) runJSON {
@@ -165,6 +166,7 @@ func (p *progress) table() {
 			100*has, 100*should, s.Epoch, s.Filtered, s.Dropped, s.Empty, s.Skipped)
 	}
 	w.Flush()
+	fmt.Fprintln(p.out, "epoch and the columns after it count what was read ahead of these steps, too; plan counts the steps alone")
 	fmt.Fprintln(p.out)
 }
 

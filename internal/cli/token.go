@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -38,8 +40,9 @@ func readToken(path string) ([]byte, error) {
 type output struct{ what, flag string }
 
 var (
-	tokenOutput = output{"the resume token", "--save-token"}
-	pageOutput  = output{"the page", "--html"}
+	tokenOutput  = output{"the resume token", "--save-token"}
+	pageOutput   = output{"the page", "--html"}
+	exportOutput = output{"the export", "--out"}
 )
 
 // probeBytes are written beside a file to see that the disk has room: more than a token has.
@@ -73,7 +76,11 @@ func (o output) unwritable(path string, err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok { // of a file beside it, whose name says nothing
 		err = at.Err
 	}
-	return fault.Userf("writing %s to %s: %w; name a file with %s in a folder that is there, has room and can be written to", o.what, path, err, o.flag)
+	class := fault.User
+	if errors.Is(err, syscall.ENOSPC) {
+		class = fault.Lost
+	}
+	return fault.As(class, fmt.Errorf("writing %s to %s: %w; name a file with %s in a folder that is there, has room and can be written to", o.what, path, err, o.flag))
 }
 
 // writeToken writes a token as a whole or not at all; nowhere if path is "".
@@ -91,18 +98,29 @@ func writeToken(path string, f tokenFile) error {
 	return nil
 }
 
-// replace puts data in place of a file, which is the old or the new one at any time.
-// What is no file, such as a pipe or device, is written to.
+// replace puts data in place of a file, as replaceBy does.
 func replace(path string, data []byte, perm os.FileMode) error {
+	return replaceBy(path, perm, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// replaceBy puts what fill writes in place of a file, which is the old or the new one at any time.
+// What is no file, such as a pipe or device, is written to.
+func replaceBy(path string, perm os.FileMode, fill func(io.Writer) error) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return os.WriteFile(path, data, perm)
+		device, err := os.OpenFile(path, os.O_WRONLY, perm)
+		if err != nil {
+			return err
+		}
+		return errors.Join(fill(device), device.Close())
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".millrace-*")
 	if err != nil {
 		return err
 	}
-	_, err = tmp.Write(data)
-	if err = errors.Join(err, tmp.Chmod(perm), tmp.Sync(), tmp.Close()); err == nil {
+	if err = errors.Join(fill(tmp), tmp.Chmod(perm), tmp.Sync(), tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {

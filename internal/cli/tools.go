@@ -9,6 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/sourceloader"
@@ -59,11 +60,11 @@ func (c *lintCmd) Run(ctx context.Context, names extensions) error {
 		return err
 	}
 	if c.Print {
-		fmt.Printf("%s", job.YAML())
+		fmt.Fprintf(stdout, "%s", job.YAML())
 		return nil
 	}
 	id := job.Identity()
-	fmt.Printf("%s: %d sources, %d rows of %d tokens a step, dp %d cp %d pp %d tp %d, identity %x: no error\n", c.Job, len(job.Sources),
+	fmt.Fprintf(stdout, "%s: %d sources, %d rows of %d tokens a step, dp %d cp %d pp %d tp %d, identity %x: no error\n", c.Job, len(job.Sources),
 		job.Batch.Sequences, job.Batch.SequenceLength, job.Topology.DP, job.Topology.CP, job.Topology.PP, job.Topology.TP, id[:6])
 	return nil
 }
@@ -79,14 +80,14 @@ func (*schemaCmd) Help() string {
 }
 
 func (c *schemaCmd) Run() error {
-	fmt.Printf("%s\n", jobspec.JSONSchema())
+	fmt.Fprintf(stdout, "%s\n", jobspec.JSONSchema())
 	return nil
 }
 
 type versionCmd struct{}
 
 func (c *versionCmd) Run() error {
-	fmt.Println(version(debug.ReadBuildInfo()))
+	fmt.Fprintln(stdout, version(debug.ReadBuildInfo()))
 	return nil
 }
 
@@ -138,16 +139,16 @@ func (c *statusCmd) Run(ctx context.Context) error {
 		return notThere(c.Address, err)
 	}
 	if c.JSON {
-		fmt.Printf("%s\n", reply.Json)
+		fmt.Fprintf(stdout, "%s\n", reply.Json)
 		return nil
 	}
-	fmt.Print(reply.Text)
+	fmt.Fprint(stdout, reply.Text)
 	return nil
 }
 
 type referenceCmd struct {
 	Job   string `arg:"" help:"Job spec (YAML)." type:"path"`
-	Steps int64  `help:"Steps to compute; 0 computes to the end of the data." default:"20"`
+	Steps int64  `help:"Steps to compute; 0 computes to the end of the data, which needs mix.epochs." default:"20"`
 	Every bool   `help:"Print the digest of every step."`
 	changesFlag
 }
@@ -167,21 +168,36 @@ func (c *referenceCmd) Run(ctx context.Context, names extensions) error {
 	if err != nil {
 		return err
 	}
-	changes, err := c.changes()
+	if err := ends(job, c.Steps); err != nil {
+		return err
+	}
+	changes, err := c.possible(ctx, names, job)
 	if err != nil {
 		return err
 	}
+	progress := newCounter("computed", 0, c.Steps)
 	n, digest, err := reference.ReadWith(ctx, sources(), names.reads(), job, changes, limit(c.Steps), func(s *reference.Step) error {
 		if c.Every {
-			return cmp.Or(printDigest(os.Stdout, s.Step+1, s.Digest), ctx.Err())
+			printDigest(stdout, s.Step+1, s.Digest)
+		} else {
+			progress.at(s.Step)
 		}
 		return ctx.Err()
 	})
+	progress.end()
 	if err != nil {
 		return err
 	}
 	if !c.Every || n == 0 {
-		return printDigest(os.Stdout, n, digest)
+		printDigest(stdout, n, digest)
+	}
+	return nil
+}
+
+// ends refuses to go to the end of data that has none.
+func ends(job *jobspec.Job, steps int64) error {
+	if steps == 0 && job.Mix.Epochs == 0 {
+		return fault.Userf("--steps is 0, to the end of the data, and the data has no end without mix.epochs: give --steps, or mix.epochs in the job spec")
 	}
 	return nil
 }

@@ -110,3 +110,26 @@ func TestVersion(t *testing.T) {
 		t.Errorf("without arguments it prints\n%s", bare.stdout)
 	}
 }
+
+// TestIncompleteUsage: an unknown verb, a negative number and arguments that are missing.
+func TestIncompleteUsage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args string
+		want []string
+	}{
+		{"frobnicate", []string{"unexpected argument frobnicate, valid are run, serve, planner", "millrace --help"}},
+		{"plam job.yaml", []string{`did you mean "plan"?`}},
+		{"log frobnicate", []string{"unexpected argument frobnicate, valid are read, check, repair, export"}},
+		{"run job.yaml --steps -1", []string{"--steps is -1", "0 or more"}},
+		{"cancel", []string{"<address> <change>", "millrace cancel --help"}},
+		{"ban", []string{"<address> <source> <file> <row>", "millrace ban --help"}},
+		{"skip", []string{"--steps", "millrace skip --help"}},
+		{"mix set", []string{"<address> <source=weight>", "millrace mix set --help"}},
+		{"batch", []string{"<address>", "millrace batch --help"}},
+		{"topology", []string{"<address> <axis=size>", "millrace topology --help"}},
+		{"change", []string{"<address> <change>", "millrace change --help"}},
+	} {
+		millrace(t, t.TempDir(), strings.Fields(c.args)...).expect(t, exitUsage, c.want...)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/batch"
@@ -64,19 +63,25 @@ func (c *verifyCmd) digest(ctx context.Context, names extensions) error {
 	if err != nil {
 		return err
 	}
-	changes, err := c.changes()
+	changes, err := c.possible(ctx, names, job)
 	if err != nil {
 		return err
 	}
-	n, digest, err := reference.ReadWith(ctx, sources(), names.reads(), job, changes, c.Steps, nil)
+	progress := newCounter("computed", 0, c.Steps)
+	n, digest, err := reference.ReadWith(ctx, sources(), names.reads(), job, changes, c.Steps, func(s *reference.Step) error {
+		progress.at(s.Step)
+		return ctx.Err()
+	})
+	progress.end()
 	if err != nil {
 		return err
 	}
 	if got := fmt.Sprintf("%x", digest); n != c.Steps || got != strings.ToLower(c.Digest) {
 		return &differsError{fmt.Sprintf("the reference's digest is step=%d %s, not step=%d %s; `millrace reference %s --every` shows it step by step", n, got, c.Steps, c.Digest, c.Job)}
 	}
-	fmt.Printf("verified %s\n", preview.Count(n, "step"))
-	return printDigest(os.Stdout, n, digest)
+	fmt.Fprintf(stdout, "verified %s\n", preview.Count(n, "step"))
+	printDigest(stdout, n, digest)
+	return nil
 }
 
 // log compares every digest that a step log holds with the reference's, and every bad record
@@ -112,9 +117,12 @@ func (c *verifyCmd) log(ctx context.Context, names extensions) error {
 	if err != nil {
 		return err
 	}
+	progress := newCounter("verified", 0, last+1)
+	defer progress.end()
 	var checked int64
 	var final [32]byte
 	_, _, err = reference.ReadWith(ctx, sources(), names.reads(), job, changes, last+1, func(s *reference.Step) error {
+		progress.at(s.Step)
 		final = s.Digest
 		logged, ok, err := log.ReadDigest(s.Step)
 		switch {
@@ -130,6 +138,7 @@ func (c *verifyCmd) log(ctx context.Context, names extensions) error {
 		}
 		return ctx.Err()
 	})
+	progress.end()
 	if err != nil {
 		return err
 	}
@@ -137,8 +146,9 @@ func (c *verifyCmd) log(ctx context.Context, names extensions) error {
 	if ledger.records > 0 {
 		what += fmt.Sprintf(" and %s that were left out,", preview.Count(ledger.records, "bad record"))
 	}
-	fmt.Printf("verified %s of %s in %s\n", what, preview.Count(last+1, "step"), c.LogDir)
-	return printDigest(os.Stdout, last+1, final)
+	fmt.Fprintf(stdout, "verified %s of %s in %s\n", what, preview.Count(last+1, "step"), c.LogDir)
+	printDigest(stdout, last+1, final)
+	return nil
 }
 
 // changesOf are the changes in a log, and those that are given beside it.

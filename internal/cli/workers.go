@@ -57,7 +57,7 @@ func (c *workersCmd) Run(ctx context.Context, log *slog.Logger) error {
 	gpus := sync.OnceValue(func() *worker.GPUs { return functions.GPUs(log) })
 	opt := pool.Options{
 		Address: c.Listen, Advertise: c.Advertise, Security: c.security(), Interpreters: interpreters, Path: c.Path, Workers: cmp.Or(c.Workers, runtime.GOMAXPROCS(0)), Memory: c.memory, Network: c.Network, GPUs: gpus, Drain: drainTime, Log: log,
-		Serving: func(address string) { fmt.Printf("workers on %s\n", address) },
+		Serving: func(address string) { fmt.Fprintf(stdout, "workers on %s\n", address) },
 	}
 	return pool.Run(ctx, opt)
 }

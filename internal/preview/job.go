@@ -92,6 +92,9 @@ func Open(ctx context.Context, opts Options) (*Job, error) {
 	if err := j.begin(ctx, opts); err != nil {
 		return nil, err
 	}
+	if err := j.findBanned(opts.Changes); err != nil {
+		return nil, err
+	}
 	bans := wire.BanMessages(j.core.BannedRecords())
 	for _, s := range j.sources {
 		if s.bans, err = s.Banned(uint32(s.number), bans); err != nil {
@@ -99,6 +102,21 @@ func Open(ctx context.Context, opts Options) (*Job, error) {
 		}
 	}
 	return j, nil
+}
+
+// findBanned looks for the files of banned records, and names the change that bans one of no file.
+func (j *Job) findBanned(changes []change.Change) error {
+	for _, c := range changes {
+		for _, s := range j.sources {
+			if c.Ban == nil || c.Ban.Source != s.Spec.Name {
+				continue
+			}
+			if _, err := s.Manifest.Find(c.Ban.File); err != nil {
+				return fault.As(fault.User, fmt.Errorf("%sthe change %s: source %q: %w", c.Origin, c, s.Spec.Name, err))
+			}
+		}
+	}
+	return nil
 }
 
 // self is this process, the only loader of its core.

@@ -75,6 +75,43 @@ func TestListenTwice(t *testing.T) {
 	}
 }
 
+// TestSocketLeftBehind takes the place of a socket that nobody listens on, and of nothing else.
+func TestSocketLeftBehind(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := rpc.Listen("unix:"+path, rpc.Security{}); err == nil {
+		l.Close()
+		t.Fatal("a socket that is listened on was taken")
+	}
+	left.SetUnlinkOnClose(false) // as of a process that is killed
+	left.Close()
+	l, err := rpc.Listen("unix:"+path, rpc.Security{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := rpc.Listen("unix:"+file, rpc.Security{}); err == nil {
+		l.Close()
+		t.Error("a file was taken for a socket")
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != "data" {
+		t.Errorf("the file holds %q, %v", data, err)
+	}
+}
+
 func TestUnixSocketIsPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := rpc.Listen("unix:"+path, rpc.Security{})

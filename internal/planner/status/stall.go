@@ -116,8 +116,8 @@ func culprit(s *Service) Stall {
 	case control.CauseMember:
 		return Stall{"member", "", much}
 	}
-	if who := strings.TrimPrefix(top.Text, "trainers: "); strings.Contains(who, notAsked) {
-		return Stall{"rank", "", "the others wait for ranks that are not there, " + who}
+	if _, names, missing := strings.Cut(top.Text, notAsked); missing {
+		return Stall{"rank", "", "the others wait for ranks that did not come" + names}
 	}
 	if t := s.Trainers; t.Ranks > 1 && t.Least < uneven*t.Most {
 		return Stall{"rank", t.LeastRank, fmt.Sprintf("the others wait for %s, which itself waits %s; as many steps are planned as may be", t.LeastRank, percent(t.Least))}

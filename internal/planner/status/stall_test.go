@@ -35,7 +35,7 @@ func TestJudge(t *testing.T) {
 		"who is away":  {waits, by("member", "", "constructor 1 of 2 to connect"), 0, "running", "member", "", "constructor 1 of 2 to connect"},
 		"a slow rank":  {Trainers{Ranks: 4, Share: 0.3, Most: 0.4, MostRank: "rank 1", Least: 0.01, LeastRank: "rank 2"}, steady, 0, "running", "rank", "rank 2", "the others wait for rank 2, which itself waits 1.0 %"},
 		"a rank is missing": {Trainers{Ranks: 1, Share: 0.99, Most: 0.99, MostRank: "rank 0"}, []Holdup{{Cause: "trainers", Share: 1, Text: "trainers: 1 of 2 ranks have not asked for a batch yet: rank dp=1"}},
-			0, "running", "rank", "", "the others wait for ranks that are not there, 1 of 2 ranks have not asked for a batch yet: rank dp=1"},
+			0, "running", "rank", "", "the others wait for ranks that did not come: rank dp=1"},
 		"the way":  {waits, steady, 0, "running", "delivery", "", "take long to reach the ranks"},
 		"one rank": {Trainers{Ranks: 1, Share: 0.05, Most: 0.05, MostRank: "rank 1", Least: 0.05}, nil, 0, "running", "", "", "trainers wait on data, 5.0 % of the last 10 s: what holds"},
 	} {

@@ -56,6 +56,9 @@ func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err err
 		return true, nil
 	}
 	if t.log == nil {
+		if errors.Is(err, checkpoint.ErrInUse) {
+			return false, err
+		}
 		if err == nil {
 			t.Epoch = 1 // of the log that is to begin
 		}
