@@ -154,16 +154,24 @@ const maxSpares = 8
 
 // Release gives the batch's memory to a later batch of the same client: fresh
 // memory costs as much as the copy into it. The tensors must not be used any
-// more. A batch that is not released is left to the garbage collector.
+// more. A batch that is not released is left to the garbage collector, but for what lies in memory that the
+// constructor shares: tensors may outlive their batch, so that this stays mapped until the process ends.
 func (b *Batch) Release() {
 	if b.home != nil {
-		b.memory.slot.free()
-		b.memory.slot = nil
+		b.unshare()
 		select {
 		case b.home <- b.memory:
 		default:
 		}
 		*b = Batch{Step: b.Step, Bytes: b.Bytes, Received: b.Received, Wait: b.Wait}
+	}
+}
+
+// unshare gives back what is shared of the batch's memory.
+func (b *Batch) unshare() {
+	if b != nil && b.memory != nil {
+		b.memory.slot.free()
+		b.memory.slot = nil
 	}
 }
 
@@ -273,10 +281,21 @@ func (c *Client) take(ctx context.Context) (b *Batch, err error) {
 	if !c.tell() {
 		c.acks.notify()
 	}
-	if r, ok := c.reader.ready(); ok {
-		return r.batch, r.err
+	if next, ok := c.reader.ready(); ok {
+		return c.took(next)
 	}
-	return c.wait(ctx, c.next, c.reader.take)
+	return c.wait(ctx, c.next, func(ctx context.Context) (*Batch, error) {
+		if next, ok := c.reader.take(ctx); ok {
+			return c.took(next)
+		}
+		return nil, ctx.Err()
+	})
+}
+
+// took is what the reader had. It ends with an error, which stays although ctx may have ended, too.
+func (c *Client) took(next result) (*Batch, error) {
+	c.failed = next.err
+	return next.batch, next.err
 }
 
 // wait waits for a step, for as long as a call may.

@@ -41,6 +41,7 @@ func (r *reader) run(ctx context.Context, c *Client, step int64) {
 		select {
 		case r.steps <- result{b, err}:
 		case <-ctx.Done():
+			b.unshare()
 			return
 		}
 		if err != nil {
@@ -59,17 +60,21 @@ func (r *reader) ready() (next result, ok bool) {
 	}
 }
 
-// take waits for the next step.
-func (r *reader) take(ctx context.Context) (*Batch, error) {
+// take waits for the next step; ok is false if ctx ended before it came.
+func (r *reader) take(ctx context.Context) (next result, ok bool) {
 	select {
-	case next := <-r.steps:
-		return next.batch, next.err
+	case next = <-r.steps:
+		return next, true
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return next, false
 	}
 }
 
+// close ends the reader. Batches that nobody took hold no memory of the constructor's any more.
 func (r *reader) close() {
 	r.stop()
 	<-r.stopped
+	for next, ok := r.ready(); ok; next, ok = r.ready() {
+		next.batch.unshare()
+	}
 }

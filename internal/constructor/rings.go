@@ -1,11 +1,11 @@
 package constructor
 
 import (
-	"errors"
 	"sync"
 	"weak"
 
 	"github.com/millrace-data/millrace/internal/constructor/deliver"
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/hostmem"
 )
 
@@ -239,4 +239,5 @@ func (s *sharing) leave(g *sharers) (last bool) {
 	return g.lines == 0
 }
 
-var errTicket = errors.New("the ticket is not known: it is good for one line and some seconds")
+// errTicket is of class lost, as a rank that was stopped for a while may come too late, and gets another ticket when it tries again.
+var errTicket = fault.Lostf("the ticket is not known: it is good for one line and some seconds")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -194,6 +195,9 @@ func (l *socket) hello() (*pb.DeliverRequest, error) {
 		return nil, err
 	}
 	m, err := l.conn.Receive()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fault.Lostf("the rank did not say within %v who it is: %w", helloTime, err) // it may have been stopped, and try again
+	}
 	if err != nil {
 		return nil, err
 	}

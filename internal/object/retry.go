@@ -16,7 +16,7 @@ import (
 // repeated, with the same bytes, is its own.
 type Retry struct {
 	Store
-	For time.Duration // how long a call is repeated; default DefaultRetry
+	For time.Duration // how long a call is repeated, if not only once; default DefaultRetry
 	// Unknown is how long a call is repeated while the host of the store has no address, and the
 	// store has never answered: a name that is wrong does not become right. Default: as For.
 	Unknown time.Duration
@@ -35,12 +35,10 @@ const (
 
 var _ Store = Retry{}
 
-// again calls fn until it succeeds, fails for good, or the time is over. attempt counts
-// from 0.
+// again calls fn until it succeeds, fails for good, or the time is over: once more at the least, as one attempt may
+// take all of that time. attempt counts from 0.
 func (r Retry) again(ctx context.Context, fn func(attempt int) error) error {
-	timer := time.NewTimer(cmp.Or(r.For, DefaultRetry))
-	defer timer.Stop()
-	begin := time.Now()
+	begin, most := time.Now(), cmp.Or(r.For, DefaultRetry)
 	for attempt, pause := 0, firstPause; ; attempt, pause = attempt+1, min(2*pause, longestPause) {
 		err := fn(attempt)
 		if err == nil || fault.ClassOf(err) != fault.Lost || ctx.Err() != nil {
@@ -49,10 +47,12 @@ func (r Retry) again(ctx context.Context, fn func(attempt int) error) error {
 		if r.Unknown > 0 && errors.Is(err, errNoAddress) && time.Since(begin) >= r.Unknown {
 			return err
 		}
-		select {
-		case <-time.After(pause/4 + rand.N(3*pause/4)):
-		case <-timer.C:
+		rest := pause/4 + rand.N(3*pause/4)
+		if attempt > 0 && time.Since(begin)+rest >= most {
 			return fault.Lostf("%w (tried %d times)", err, attempt+1)
+		}
+		select {
+		case <-time.After(rest):
 		case <-ctx.Done():
 			return err
 		}

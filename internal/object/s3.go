@@ -2,6 +2,7 @@ package object
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -38,13 +39,13 @@ type S3Options struct {
 	Region    string
 	PathStyle bool                     // the bucket is in the path, not in the host's name
 	Creds     *credentials.Credentials // default: those of the environment, of ~/.aws and of the machine, in this order
+	Silence   time.Duration            // for which a request may make no progress; default: so long that Retry makes another one
 }
 
 // Limits of one HTTP request.
 const (
-	dialTimeout   = 5 * time.Second
-	headerTimeout = 30 * time.Second // from the end of a request to the first byte of its answer
-	connections   = 64               // kept to one host: as many as blocks are read at a time
+	dialTimeout = 5 * time.Second
+	connections = 64 // kept to one host: as many as blocks are read at a time
 )
 
 // NewS3 returns the store in a bucket, which must be there. It sends nothing.
@@ -62,15 +63,14 @@ func NewS3(opts S3Options) (*S3, error) {
 	answered := new(atomic.Bool)
 	client, err := minio.New(opts.Endpoint, &minio.Options{
 		Creds: opts.Creds, Secure: !opts.Plain, Region: opts.Region, BucketLookup: lookup, MaxRetries: 1,
-		Transport: noting{answered: answered, RoundTripper: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: dialTimeout}).DialContext,
-			TLSHandshakeTimeout:   dialTimeout,
-			ResponseHeaderTimeout: headerTimeout,
-			MaxIdleConns:          connections,
-			MaxIdleConnsPerHost:   connections,
-			IdleConnTimeout:       time.Minute,
-			DisableCompression:    true, // an object that is compressed is what it is
+		Transport: watched{answered: answered, silence: cmp.Or(opts.Silence, defaultSilence), Transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			TLSHandshakeTimeout: dialTimeout,
+			MaxIdleConns:        connections,
+			MaxIdleConnsPerHost: connections,
+			IdleConnTimeout:     time.Minute,
+			DisableCompression:  true, // an object that is compressed is what it is
 		}},
 	})
 	if err != nil {
@@ -225,21 +225,6 @@ func (s *S3) fault(err error) error {
 		return fault.Lostf("%w: %s has no address: check the names of the bucket and of the endpoint (?endpoint= of the URL, or AWS_ENDPOINT_URL_S3): %w", errNoAddress, unknown.Name, err)
 	}
 	return err
-}
-
-// noting is a transport that notes that somebody answered.
-type noting struct {
-	http.RoundTripper
-	answered *atomic.Bool
-}
-
-// RoundTrip implements http.RoundTripper.
-func (n noting) RoundTrip(req *http.Request) (*http.Response, error) {
-	response, err := n.RoundTripper.RoundTrip(req)
-	if err == nil {
-		n.answered.Store(true)
-	}
-	return response, err
 }
 
 // s3Error gives an error of the client its class, and says what to do.

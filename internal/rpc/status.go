@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -56,6 +57,11 @@ func FromStatus(err error) error {
 		text = err
 	}
 	switch s.Code() {
+	case codes.Internal:
+		if strings.Contains(s.Message(), "RST_STREAM") { // gRPC itself: a proxy lost the server behind it in the middle of an answer
+			return fault.As(fault.Lost, text)
+		}
+		return fault.As(fault.Bug, text)
 	case codes.ResourceExhausted:
 		if err := tooLarge(s.Message()); err != nil {
 			return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -69,6 +71,32 @@ func TestCodesHaveClasses(t *testing.T) {
 		if got := fault.ClassOf(rpc.FromStatus(status.Error(code, "x"))); got != want {
 			t.Errorf("%v is %v, want %v", code, got, want)
 		}
+	}
+}
+
+// TestResetByProxy: a proxy that loses the server behind it resets the stream, which says nothing of this program.
+func TestResetByProxy(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plain http.Protocols
+	plain.SetUnencryptedHTTP2(true)
+	proxy := &http.Server{Protocols: &plain, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})}
+	defer proxy.Close()
+	go func() { _ = proxy.Serve(listener) }() // it ends with an error when it is closed
+	conn, err := rpc.Dial(listener.Addr().String(), rpc.Security{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = pb.NewPlannerClient(conn).Why(t.Context(), &pb.WhyRequest{})
+	if code := status.Code(err); code != codes.Internal || fault.ClassOf(rpc.FromStatus(err)) != fault.Lost {
+		t.Errorf("code %v of class %v: %v; want Internal, of class lost", code, fault.ClassOf(rpc.FromStatus(err)), err)
 	}
 }
 

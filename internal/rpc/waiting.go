@@ -221,6 +221,7 @@ func (h *heardStream) attend() {
 		h.listener.rounds.Store(int32(min(2*h.allowed(0), mostRounds)))
 		h.cancel(&silentError{h.listener.address, time.Duration(rounds) * waitingEvery})
 	})
+	context.AfterFunc(h.ctx, h.attention.End) // nobody may receive any more who would meet the end
 }
 
 // allowed is how many rounds without a frame are too many when the call has waited for some time.

@@ -206,6 +206,31 @@ func testSilentServer(t *testing.T) {
 	}
 }
 
+// TestNobodyReceives: a call that its caller has ended is watched no more, though nobody receives its end.
+func TestNobodyReceives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &waiter{answer: make(chan struct{}, 1)}
+		c, _ := serveWaiter(t, w)
+		w.answer <- struct{}{}
+		if _, err := ask(t.Context(), c, true); err != nil { // now it is known to say Waiting
+			t.Fatal(err)
+		}
+		var looks atomic.Int64
+		ctx, end := context.WithCancel(Owing(t.Context(), func() bool { looks.Add(1); return false }))
+		if _, err := c.Fetch(ctx, &pb.FetchRequest{Hears: true}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * waitingEvery / 2)
+		end()
+		synctest.Wait()
+		before := looks.Load()
+		time.Sleep(10 * waitingEvery)
+		if after := looks.Load(); before == 0 || after != before {
+			t.Errorf("%d looks at what is owed, and %d more after the end", before, after-before)
+		}
+	})
+}
+
 // TestAttention: it counts rounds in a row without a word, and none while it pauses.
 func TestAttention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

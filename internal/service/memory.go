@@ -53,17 +53,18 @@ type Roles struct {
 	// a loader or a constructor gets Loader or Constructor of what fits, at most.
 	Buffers             int64
 	Loader, Constructor float64
-	Processes           int // that they run in; 0: this one
+	Processes           int // that they run in, at the most; 0: this one
 }
 
 // Roles are those of a service with these options.
 func (o *Options) Roles() Roles {
 	r := Roles{Buffers: o.Budget()}
 	if o.Executable != "" {
-		r.Processes = 1 + max(o.Loaders, 1) + o.Shadows + max(o.Constructors, 1) // with the planner
+		loaders := max(o.Loaders, 1)
 		if o.Layout != nil {
-			r.Processes += len(o.Layout.Loaders) - max(o.Loaders, 1)
+			loaders = len(o.Layout.Loaders)
 		}
+		r.Processes = 1 + max(loaders, o.Scale.Most) + o.Shadows + max(o.Constructors, 1) // with the planner
 	}
 	return r
 }

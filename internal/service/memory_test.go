@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/cgroup"
 	"github.com/millrace-data/millrace/internal/service"
+	"github.com/millrace-data/millrace/internal/sizing"
 )
 
 // TestLimitMemory checks that a budget becomes the process's limit, unless the
@@ -32,6 +33,22 @@ func TestLimitMemory(t *testing.T) {
 	service.LimitMemory(budget)
 	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
 		t.Errorf("GOMEMLIMIT was overruled: %d", limit)
+	}
+}
+
+// TestProcesses: of loaders that come and go each has the memory of a process beside its budget.
+func TestProcesses(t *testing.T) {
+	o := service.Options{Job: parse(t, t.TempDir(), keptSpec), Executable: "millrace", Loaders: 2, Shadows: 1, Constructors: 1}
+	if n := o.Roles().Processes; n != 5 {
+		t.Errorf("%d processes, want 5: a planner, two loaders, a shadow and a constructor", n)
+	}
+	o.Scale.Most = 6
+	if n := o.Roles().Processes; n != 9 {
+		t.Errorf("%d processes, want 9: up to 6 loaders", n)
+	}
+	o.Layout = &sizing.Layout{Loaders: make([]sizing.Loader, 7)}
+	if n := o.Roles().Processes; n != 10 {
+		t.Errorf("%d processes, want 10: the layout has 7 loaders", n)
 	}
 }
 

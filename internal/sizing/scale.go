@@ -111,6 +111,7 @@ func (s *Scaler) Arrived(places []PlaceStatus) [][]int {
 
 // Next decides about an interval.
 func (s *Scaler) Next(x Interval) Scaled {
+	s.forget(len(x.Sources))
 	s.arrive(x.Places)
 	s.begin(x.Reads)
 	work := s.work(x)
@@ -129,6 +130,22 @@ func (s *Scaler) Next(x Interval) Scaled {
 		s.cool = s.opts.CoolDown
 	}
 	return Scaled{Table: s.table(), Want: s.count() + s.leaving(x), Drained: s.drained(x), Did: did}
+}
+
+// forget drops the sources from number n on: they were to join the job when it began, and were refused since.
+func (s *Scaler) forget(n int) {
+	if n >= len(s.base) {
+		return
+	}
+	s.base, s.mean = s.base[:n], s.mean[:n]
+	for i := range s.extra {
+		e := &s.extra[i]
+		e.sources = slices.DeleteFunc(e.sources, func(source int) bool { return source >= n })
+		if len(e.sources) == 0 && e.place >= 0 {
+			s.drain = append(s.drain, e.place)
+		}
+	}
+	s.extra = slices.DeleteFunc(s.extra, func(e extra) bool { return len(e.sources) == 0 })
 }
 
 // note counts for how many intervals in a row places are short and extra ones idle; short: one is for long enough.
@@ -187,7 +204,7 @@ func (s *Scaler) begin(reads [][]int) {
 			continue
 		}
 		e.waits++
-		lacks := func(source int) bool { return reads != nil && !slices.Contains(reads[source], e.place) }
+		lacks := func(source int) bool { return reads != nil && (source >= len(reads) || !slices.Contains(reads[source], e.place)) }
 		if e.reads = e.place >= 0 && !slices.ContainsFunc(e.sources, lacks); e.reads {
 			s.lead = min(max(e.waits, (s.lead+e.waits+1)/2), mostLead)
 		}

@@ -245,3 +245,24 @@ func TestPace(t *testing.T) {
 		}
 	}
 }
+
+// TestSourceRefused: a source that was to join when the scaler began, and was refused since, is forgotten, and with it the
+// loader that only it got.
+func TestSourceRefused(t *testing.T) {
+	both := []sizing.Load{{Name: "web", Share: 0.5, Cost: 0.1}, {Name: "joining", Share: 0.5, Cost: 1.8}}
+	places := []sizing.PlaceStatus{{Loader: "loader-0", Workers: 1, Blocks: 1}}
+	s := sizing.NewScaler(sizing.Scaling{Most: 2, Intervals: 1, CoolDown: 1}, [][]int{{0}, {0}})
+	for range 4 {
+		s.Next(sizing.Interval{Sources: both, Rate: 1, Places: places, Reads: [][]int{{0}, {0}}})
+	}
+	places = append(places, sizing.PlaceStatus{Loader: "loader-1", Workers: 1, Blocks: 1})
+	d := s.Next(sizing.Interval{Sources: both, Rate: 1, Places: places, Reads: [][]int{{0}, {0}}})
+	if want := [][]int{{0}, {0, 1}}; !reflect.DeepEqual(d.Table, want) {
+		t.Fatalf("before, sources are read by %v, want %v", d.Table, want)
+	}
+	places[1].Blocks = 0
+	d = s.Next(sizing.Interval{Sources: both[:1], Rate: 1, Places: places, Reads: [][]int{{0}}})
+	if want := [][]int{{0}}; !reflect.DeepEqual(d.Table, want) || d.Want != 1 || !slices.Equal(d.Drained, []string{"loader-1"}) {
+		t.Errorf("then they are read by %v of %d loaders, and %v drained; want %v of one, and loader-1", d.Table, d.Want, d.Drained, want)
+	}
+}

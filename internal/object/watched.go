@@ -1,0 +1,102 @@
+package object
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+)
+
+// defaultSilence is well below DefaultRetry, so that a request which was swallowed leaves time for others.
+const defaultSilence = 8 * time.Second
+
+// watched is a transport that gives up requests which make no progress: nothing of their body is taken, or nothing
+// of the answer comes. It notes that somebody answered, too.
+type watched struct {
+	*http.Transport
+	answered *atomic.Bool
+	silence  time.Duration // for which nothing may move
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	p := &progress{ctx: ctx, cancel: cancel, silence: w.silence}
+	p.timer = time.AfterFunc(w.silence, func() {
+		if ctx.Err() != nil {
+			return // the request has ended, and something of its body was taken since
+		}
+		w.CloseIdleConnections() // they may be dead, too
+		cancel(fault.Lostf("nothing has moved for %v: the store, or the network before it, is stuck", w.silence))
+	})
+	req = req.WithContext(ctx)
+	if req.Body != nil && req.Body != http.NoBody {
+		req.Body = moving{req.Body, p}
+	}
+	response, err := w.Transport.RoundTrip(req)
+	if err != nil {
+		err = p.cause(err)
+		p.end()
+		return nil, err
+	}
+	w.answered.Store(true)
+	p.moved()
+	response.Body = answer{moving{response.Body, p}}
+	return response, nil
+}
+
+// progress is that of one request.
+type progress struct {
+	ctx     context.Context // of the request
+	cancel  context.CancelCauseFunc
+	silence time.Duration
+	timer   *time.Timer // ends it
+}
+
+// moved notes that something did. A request that was given up stays so.
+func (p *progress) moved() { p.timer.Reset(p.silence) }
+
+func (p *progress) end() {
+	p.timer.Stop()
+	p.cancel(nil)
+}
+
+// cause is why a request failed with err.
+func (p *progress) cause(err error) error {
+	if cause := context.Cause(p.ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// moving is a body, each part of which is progress.
+type moving struct {
+	io.ReadCloser
+	*progress
+}
+
+func (m moving) Read(data []byte) (int, error) {
+	n, err := m.ReadCloser.Read(data)
+	m.moved()
+	return n, err
+}
+
+// answer is the body of an answer, whose request ends with it.
+type answer struct{ moving }
+
+func (a answer) Read(data []byte) (int, error) {
+	n, err := a.moving.Read(data)
+	if err != nil && err != io.EOF {
+		err = a.cause(err)
+	}
+	return n, err
+}
+
+func (a answer) Close() error {
+	err := a.ReadCloser.Close()
+	a.end()
+	return err
+}
