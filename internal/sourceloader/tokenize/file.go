@@ -74,7 +74,9 @@ func LoadFile(path, declared string, post bool) (*Encoding, error) {
 	if err != nil {
 		return nil, fault.Userf("%s: %w; see docs/tokenizers.md for what is supported, or tokenize the data offline and give its ids as `tokens`", path, err)
 	}
-	e.digest = digest
+	if e.digest = digest; r.revised {
+		e.digest = sha256.Sum256(append(digest[:], "revision 2"...))
+	}
 	return e, nil
 }
 
@@ -127,6 +129,7 @@ type tokenizerJSON struct {
 
 // fileReader is the state of reading a file.
 type fileReader struct {
+	revised   bool // earlier builds gave other ids, so that their jobs do not go on with these
 	file      fileModel
 	tokens    map[string]int32 // of the model, then with added ones
 	vocab     *vocab

@@ -236,6 +236,10 @@ func (r *fileReader) cutAtMarks(m *bpeJSON) {
 	if _, ok := m.Vocab[metaMark]; !ok || r.byteLevel || r.file.mark != "" {
 		return
 	}
+	if r.vocab.unk.id == none && r.vocab.unk.bytes == nil {
+		r.revised = true
+		return // a character that is no token is left out, and what it was between may merge
+	}
 	r.file.mark = metaMark
 	across := new(runeSet) // what stands before a mark inside of a merge
 	special := map[int32]bool{r.vocab.unk.id: true}

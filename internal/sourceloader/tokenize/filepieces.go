@@ -99,8 +99,13 @@ type scoredToken struct {
 
 // UnmarshalJSON reads the pair.
 func (t *scoredToken) UnmarshalJSON(raw []byte) error {
-	pair := []any{&t.text, &t.score}
-	if err := json.Unmarshal(raw, &pair); err != nil || len(pair) != 2 {
+	var score json.RawMessage
+	pair := []any{&t.text, &score}
+	err := json.Unmarshal(raw, &pair)
+	if err == nil && len(pair) == 2 {
+		t.score, err = libraryNumber(string(score))
+	}
+	if err != nil || len(pair) != 2 {
 		return fmt.Errorf("want a token and its score, not %.40s", raw)
 	}
 	return nil
@@ -138,6 +143,7 @@ func (r *fileReader) unigramModel(path string, raw json.RawMessage) error {
 	}
 	u.poor -= unkPenalty
 	r.finishUnigram(u)
+	r.revised = true
 	u.names = r.unigramNames()
 	if m.ByteFallback {
 		u.bytes = new([256]int32)

@@ -116,7 +116,7 @@ func (e *Encoding) EOT() int32 { return e.eot }
 func (e *Encoding) VocabSize() int { return e.size }
 
 // Digest returns the SHA-256 of the file, which together with the name decides
-// every id; it is zero for bytes. A resumed job compares it.
+// every id; it is zero for bytes. Of a file of which earlier builds made other ids it is another one. A resumed job compares it.
 func (e *Encoding) Digest() [sha256.Size]byte { return e.digest }
 
 // Decode returns the bytes of ids, as a new slice. A special token

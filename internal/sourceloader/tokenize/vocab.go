@@ -92,7 +92,7 @@ func blankVocab(tokens [][]byte) *vocab {
 	}
 	width := bits.Len(uint(2*len(tokens)) | 1)
 	v.words, v.wordShift = make([]wordSlot, 1<<width), uint(64-width)
-	v.wordBits = make([]uint64, len(v.words)/16)
+	v.wordBits = make([]uint64, max(1, len(v.words)/16))
 	v.tails = make([]uint64, len(tokens))
 	for i := range v.bytes {
 		v.bytes[i] = none
