@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	balanceSteps = 3     // measured of each job, after one
+	balanceSteps = 20    // measured of each job, after one
 	balanceBlock = 20000 // samples
 )
 
