@@ -147,6 +147,9 @@ func (c *verifyCmd) log(ctx context.Context, names extensions) error {
 		what += fmt.Sprintf(" and %s that were left out,", preview.Count(ledger.records, "bad record"))
 	}
 	fmt.Fprintf(stdout, "verified %s of %s in %s\n", what, preview.Count(last+1, "step"), c.LogDir)
+	if left := len(log.Branches()) - 1; left > 0 {
+		fmt.Fprintf(stdout, "the job went back %s: steps that it left are not among these, `millrace log read --branch N` prints them\n", preview.Count(int64(left), "time"))
+	}
 	printDigest(stdout, last+1, final)
 	return nil
 }
