@@ -204,7 +204,9 @@ func (s *Scaler) begin(reads [][]int) {
 			continue
 		}
 		e.waits++
-		lacks := func(source int) bool { return reads != nil && (source >= len(reads) || !slices.Contains(reads[source], e.place)) }
+		lacks := func(source int) bool {
+			return reads != nil && (source >= len(reads) || !slices.Contains(reads[source], e.place))
+		}
 		if e.reads = e.place >= 0 && !slices.ContainsFunc(e.sources, lacks); e.reads {
 			s.lead = min(max(e.waits, (s.lead+e.waits+1)/2), mostLead)
 		}
