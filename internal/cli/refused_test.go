@@ -59,8 +59,8 @@ func TestLintRefusesWhatRunRefuses(t *testing.T) {
 		{"no Parquet file", words("a.parquet"), map[string][]byte{"a.parquet": row}, []string{"a.parquet", "not a Parquet file"}},
 		{"wrong column", words("a.parquet", `transforms: [{text: "{body}"}, {tokenize: bytes}, {append_eod: {}}]`), map[string][]byte{"a.parquet": parquetOf(t, 3)}, []string{"a.parquet", `no column "body"`, "number, text"}},
 		{"a column that text has not", words("a.txt", `transforms: [{text: "{body}"}, {tokenize: bytes}, {append_eod: {}}]`), map[string][]byte{"a.txt": row}, []string{"a.txt", `no column "body"`, "text, path"}},
-		{"tokens that are text", words("a.jsonl", "transforms: [{tokens: text}, {append_eod: 1}]"), map[string][]byte{"a.jsonl": row}, []string{"a.jsonl: row 0", "transforms[0].tokens", "list of integers"}},
-		{"a list that is kept", words("a.jsonl", "keep: ids"), map[string][]byte{"a.jsonl": row}, []string{"a.jsonl: row 0", `keep: column "ids"`}},
+		{"tokens that are text", words("a.jsonl", "transforms: [{tokens: text}, {append_eod: 1}]"), map[string][]byte{"a.jsonl": row}, []string{"a.jsonl: byte 0", "transforms[0].tokens", "list of integers"}},
+		{"a list that is kept", words("a.jsonl", "keep: ids"), map[string][]byte{"a.jsonl": row}, []string{"a.jsonl: byte 0", `keep: column "ids"`}},
 		{"a filter by tokens before there are any", words("a.jsonl", `transforms: [{filter: "len(tokens) > 3"}, {tokenize: bytes}, {append_eod: {}}]`), map[string][]byte{"a.jsonl": row}, []string{"filter, column", "there are no tokens yet"}},
 		{"a rank file that is none", words("a.jsonl", "transforms: [{tokenize: {encoding: cl100k_base, ranks: a.jsonl}}, {append_eod: {}}]"), map[string][]byte{"a.jsonl": row}, []string{"a.jsonl:1", "base64"}},
 		{"a rank file on the network", words("a.jsonl", "transforms: [{tokenize: {encoding: cl100k_base, ranks: 's3://b/cl100k_base.tiktoken'}}, {append_eod: {}}]"), map[string][]byte{"a.jsonl": row}, []string{"s3://b/cl100k_base.tiktoken does not exist"}},
@@ -144,9 +144,9 @@ func TestReferenceNamesFiles(t *testing.T) {
 	dir := folder(t, words("ids.jsonl", "transforms: [{tokens: ids}, {append_eod: 1}]")...)
 	put(t, dir, "ids.jsonl", `{"ids": [1, 2, 3]}`+"\n"+`{"ids": [4, -5]}`+"\n")
 	for _, verb := range []string{"reference", "run", "plan"} {
-		millrace(t, dir, verb, "job.yaml").expect(t, exitUser, `source "words"`, filepath.Join(dir, "ids.jsonl")+": row 19", `"ids"`, "-5")
+		millrace(t, dir, verb, "job.yaml").expect(t, exitUser, `source "words"`, filepath.Join(dir, "ids.jsonl")+": byte 19", `"ids"`, "-5")
 	}
-	millrace(t, dir, "verify", "job.yaml", "--steps", "2", "--digest", strings.Repeat("0", 64)).expect(t, exitUser, filepath.Join(dir, "ids.jsonl")+": row 19")
+	millrace(t, dir, "verify", "job.yaml", "--steps", "2", "--digest", strings.Repeat("0", 64)).expect(t, exitUser, filepath.Join(dir, "ids.jsonl")+": byte 19")
 }
 
 // TestRankFileOfAnother has rank files that read well and are not what the spec means.

@@ -204,7 +204,7 @@ func TestPythonHangs(t *testing.T) {
 	err := service.Run(ctx, settingOf(functionSettings[0]).options(t, dir, r), func(ctx context.Context, address string) error {
 		return consume(ctx, address, client.Rank{})
 	})
-	for _, part := range []string{`source "hanging"`, "transforms[0].python faulty:hangs_on", "hanging/a.jsonl", fmt.Sprintf("row %d: ", at), "it took longer than 1s"} {
+	for _, part := range []string{`source "hanging"`, "transforms[0].python faulty:hangs_on", "hanging/a.jsonl", fmt.Sprintf("byte %d: ", at), "it took longer than 1s"} {
 		if err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v (%v), want %q", err, fault.ClassOf(err), part)
 		}

@@ -392,7 +392,7 @@ func (r *reading) bad(rec *format.Record, err error) error {
 
 // skip leaves a bad record out, if the policy allows that.
 func (r *reading) skip(rec *format.Record, err error) error {
-	err = inFile(r.source.Manifest.Files[r.file].URI, rec, err)
+	err = inFile(r.source.Manifest.Files[r.file].URI, r.source.Format, rec, err)
 	if !transform.Skips(r.source.Spec, err) {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -26,12 +27,12 @@ func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared 
 	if err != nil {
 		return jobspec.Findings{{Field: "transforms", Message: err.Error()}}
 	}
-	src, err := order.First(ctx, st, &spec, chain.Columns(), func(obj store.Object, rec *format.Record) error {
+	src, err := order.First(ctx, st, &spec, chain.Columns(), func(of format.Format, obj store.Object, rec *format.Record) error {
 		_, err := chain.Worker().Apply(format.WithFile(ctx, 0), rec, func(*transform.Sample) error { return nil })
 		if err != nil && transform.Skips(&spec, err) {
 			return nil
 		}
-		return inFile(obj.URI, rec, err)
+		return inFile(obj.URI, of, rec, err)
 	})
 	if err != nil {
 		field := "files"
@@ -46,13 +47,31 @@ func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared 
 	return nil
 }
 
-// inFile names the file in an error of a record, if the record's own does not.
-func inFile(uri string, rec *format.Record, err error) error {
+// inFile names the file in an error of a record, if the record's own does not, and says what its place is there.
+func inFile(uri string, f format.Format, rec *format.Record, err error) error {
 	if err == nil || rec.Err != nil { // the transforms do not know the file
 		return err
 	}
+	if format.InBytes(f) {
+		err = atByte{err}
+	}
 	return fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w", uri, err))
 }
+
+// atByte is an error of a record whose place is where its line begins, which transforms call a row.
+type atByte struct{ error }
+
+// Error says where.
+func (e atByte) Error() string {
+	text := e.error.Error()
+	if place, ok := strings.CutPrefix(text, "row "); ok {
+		return "byte " + place
+	}
+	return text
+}
+
+// Unwrap returns the error of the transforms.
+func (e atByte) Unwrap() error { return e.error }
 
 // leftOut says which files of its folders a source is not read from, "" if there are none.
 func leftOut(src *order.Source) string {

@@ -205,7 +205,7 @@ func (p *passing) pass(in *rows, stage string, segments []int, grows *growth) er
 	}
 	p.left.Batch = p.cut.Rest()
 	if err != nil { // it counts where the order of the data comes to it
-		p.left.Batch, p.left.err = &format.Batch{}, inFile(uri, &format.Record{}, err)
+		p.left.Batch, p.left.err = &format.Batch{}, inFile(uri, p.source.Format, &format.Record{}, err)
 	} else {
 		grows.learn(in.Bytes(), p.given+p.left.Bytes())
 	}

@@ -64,7 +64,7 @@ func (p *Probe) take(ctx context.Context, r *reading, rec *format.Record) error 
 		return err
 	case err != nil:
 		if p.Bad++; p.First == nil {
-			p.First = inFile(r.source.Manifest.Files[r.file].URI, rec, err)
+			p.First = inFile(r.source.Manifest.Files[r.file].URI, r.source.Format, rec, err)
 		}
 	case outcome == transform.Kept:
 		p.Kept++

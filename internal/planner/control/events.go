@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/plan"
@@ -150,7 +151,12 @@ type Skip struct {
 	Reason string
 }
 
-func (s Skip) String() string { return fmt.Sprintf("%s row %d: %s", s.File, s.Row, s.Reason) }
+func (s Skip) String() string {
+	if strings.HasPrefix(s.Reason, s.File) { // it says where
+		return s.Reason
+	}
+	return fmt.Sprintf("%s row %d: %s", s.File, s.Row, s.Reason)
+}
 
 // Chunk is what one chunk gave.
 type Chunk struct {

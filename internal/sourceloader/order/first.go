@@ -16,7 +16,7 @@ var errEnough = errors.New("one record is enough")
 // first file that has a chunk, if that has one. It checks a source as Index and the
 // first block would, with their errors, but reads no more. The source that it
 // returns has no manifest and no order.
-func First(ctx context.Context, st store.Store, src *jobspec.Source, columns []string, fn func(store.Object, *format.Record) error) (*Source, error) {
+func First(ctx context.Context, st store.Store, src *jobspec.Source, columns []string, fn func(format.Format, store.Object, *format.Record) error) (*Source, error) {
 	s, objects, err := find(ctx, st, src, columns)
 	if err != nil {
 		return nil, wrap(src.Name, err)
@@ -28,7 +28,7 @@ func First(ctx context.Context, st store.Store, src *jobspec.Source, columns []s
 		}
 		if err == nil {
 			err = format.Read(ctx, s.Format, st, obj, 0, s.Options, func(rec *format.Record) error {
-				if err := fn(obj, rec); err != nil {
+				if err := fn(s.Format, obj, rec); err != nil {
 					return err
 				}
 				return errEnough

@@ -22,7 +22,7 @@ func TestFirst(t *testing.T) {
 	mem.Put("d/d.data", nil)
 	src := &jobspec.Source{Name: "s", Files: []string{"/d"}}
 	var read []string
-	s, err := order.First(t.Context(), &mem, src, []string{"text"}, func(obj store.Object, rec *format.Record) error {
+	s, err := order.First(t.Context(), &mem, src, []string{"text"}, func(_ format.Format, obj store.Object, rec *format.Record) error {
 		read = append(read, fmt.Sprintf("%s %d", obj.URI, rec.Row))
 		return rec.Err
 	})
@@ -33,7 +33,7 @@ func TestFirst(t *testing.T) {
 		t.Errorf("%s, left out %v", s.Format.Name(), s.LeftOut)
 	}
 	mine := errors.New("not this record")
-	if _, err := order.First(t.Context(), &mem, src, nil, func(store.Object, *format.Record) error { return mine }); !errors.Is(err, mine) {
+	if _, err := order.First(t.Context(), &mem, src, nil, func(format.Format, store.Object, *format.Record) error { return mine }); !errors.Is(err, mine) {
 		t.Errorf("the callback's error comes back as %v", err)
 	}
 	src.Files = []string{"/d/a.jsonl"}
