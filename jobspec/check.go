@@ -197,7 +197,16 @@ func (c *checker) exhausted() {
 	if c.sound("mix.exhausted", "mix.epochs") && m.Exhausted == "renormalize" && m.Epochs == 0 {
 		c.warn("mix.exhausted", "has no effect without epochs: sources start again by themselves", "give epochs, or remove exhausted")
 	}
-	if c.sound("mix.draw", "mix.exhausted", "mix.epochs") && m.Draw == "random" && m.Exhausted == "stop" && m.Epochs > 0 {
+	several := slices.ContainsFunc(m.Stages, func(s Stage) bool {
+		used := 0
+		for _, weight := range s.Weights {
+			if weight > 0 {
+				used++
+			}
+		}
+		return used > 1
+	})
+	if c.sound("mix", "mix.draw", "mix.exhausted", "mix.epochs") && m.Draw == "random" && m.Exhausted == "stop" && m.Epochs > 0 && several {
 		c.warn("mix.draw", "with epochs, that a source is at its end shows when chance draws it: steps until then may have few samples", "end the training where `millrace plan --every` shows that, or write draw: deficit or exhausted: renormalize")
 	}
 }

@@ -142,6 +142,7 @@ var findingRows = []struct {
 	{7, "mix: {weights: {a: 0.5, b: 0.5}, exhausted: renormalize, epochs: 2}", ""},
 	{7, "mix: {weights: {a: 0.5, b: 0.5}, draw: random, epochs: 2}", "f:7: warning: mix.draw: with epochs, that a source is at its end shows when chance draws it: steps until then may have few samples, end the training where `millrace plan --every` shows that, or write draw: deficit or exhausted: renormalize"},
 	{7, "mix: {weights: {a: 0.5, b: 0.5}, draw: random, epochs: 2, exhausted: renormalize}", ""},
+	{7, "mix: {weights: {a: 1}, draw: random, epochs: 2}", `f:5: warning: sources[1]: "b" has weight 0 in every stage: it is never read, give it a weight or remove the source`},
 	{7, "mix:\n  grain: epoch\n  stages:\n  - weights: {a: 1}\n  - {from: 1, weights: {b: 1}}", `f:10: mix.stages[0].weights: "b" has no weight in a stage before the last, so that with grain: epoch no epoch of all sources is ever over, and the next stage never begins, give it a small one, or count steps, with grain: step`},
 	{7, "mix:\n  grain: epoch\n  stages:\n  - weights: {a: 0.99, b: 0.01}\n  - {from: 1, weights: {b: 1}}", ""},
 	{7, "mix:\n  grain: substep\n  stages:\n  - weights: {a: 0.5, b: 0.5}\n  - {from: 1, ramp: linear, over: 1152921504606846975, weights: {b: 1}}", "f:11: mix.stages[1].over: 1152921504606846975 is too large, valid is at most 144115188075855871"},

@@ -106,7 +106,7 @@ func readYAML(src []byte, r *report) *node {
 // noSpec doubts that a file of another name than a job spec's is one.
 func (r *report) noSpec() string {
 	switch filepath.Ext(r.file) {
-	case "", ".yaml", ".yml":
+	case "", ".yaml", ".yml", ".json": // which is YAML, too
 		return ""
 	}
 	return "a job spec is a YAML file, such as job.yaml: name that one"

@@ -218,6 +218,9 @@ func namesOf(nodes []*kong.Node) (names []string) {
 // that begins with a digit.
 func negatives(args []string) (all []string) {
 	for i, arg := range args {
+		if arg == "--" { // what follows are no flags
+			return append(all, args[i:]...)
+		}
 		negative := len(arg) > 1 && arg[0] == '-' && arg[1] >= '0' && arg[1] <= '9'
 		if negative && i > 0 && strings.HasPrefix(args[i-1], "--") && !strings.Contains(args[i-1], "=") {
 			all[len(all)-1] += "=" + arg

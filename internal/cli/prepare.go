@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -78,13 +79,17 @@ func (c *prepareCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 	return err
 }
 
-// apart refuses an output that a source would read as its own data.
+// apart refuses an output that a source would read as its own data, of the sources that are prepared.
 func (c *prepareCmd) apart(job *jobspec.Job) error {
+	selected := func(name string) bool { return len(c.Source) == 0 || slices.Contains(c.Source, name) }
 	for i, s := range job.ResolvedSources() {
 		for k, pattern := range s.Files {
 			for _, other := range job.Sources {
+				if !selected(s.Name) || !selected(other.Name) {
+					continue
+				}
 				folder := filepath.Join(c.Out, other.Name)
-				for _, file := range []string{filepath.Join(folder, "shard-0-00000.parquet"), prepare.Ledger(folder)} {
+				for _, file := range []string{filepath.Join(folder, "shard-000000-00000.parquet"), prepare.Ledger(folder)} {
 					matched, _ := doublestar.PathMatch(filepath.Clean(pattern), file) // lint says what is wrong with a pattern
 					if matched || strings.HasPrefix(file, filepath.Clean(pattern)+string(filepath.Separator)) {
 						return fault.Userf("--out %s: source %q would read what is written there: its files are %s; name a folder that they do not take in", c.Out, s.Name, job.Sources[i].Files[k])

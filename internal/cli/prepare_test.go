@@ -122,4 +122,10 @@ func TestPrepareIntoItsData(t *testing.T) {
 		millrace(t, dir, "prepare", "job.yaml", "--out", out).expect(t, exitUser, "--out "+filepath.Join(dir, out), "would read what is written there")
 	}
 	millrace(t, dir, "prepare", "job.yaml", "--out", "prepared").expect(t, 0)
+
+	dir = folder(t)
+	millrace(t, dir, "prepare", "job.yaml", "--out", "out", "--source", "words").expect(t, 0)
+	put(t, dir, "job.yaml", strings.Replace(good, "notes/*.txt", "out/words/shard-0000*.parquet", 1))
+	millrace(t, dir, "prepare", "job.yaml", "--out", "out").expect(t, exitUser, "would read what is written there")
+	millrace(t, dir, "prepare", "job.yaml", "--out", "out", "--source", "words").expect(t, 0) // which reads none of it
 }

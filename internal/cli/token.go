@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -109,18 +110,26 @@ func replace(path string, data []byte, perm os.FileMode) error {
 // replaceBy puts what fill writes in place of a file, which is the old or the new one at any time.
 // What is no file, such as a pipe or device, is written to.
 func replaceBy(path string, perm os.FileMode, fill func(io.Writer) error) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+	if real, err := filepath.EvalSymlinks(path); err == nil { // a link stays one
+		path = real
+	}
+	info, err := os.Stat(path)
+	if err == nil {
+		perm &= info.Mode().Perm()
+	}
+	if err == nil && !info.Mode().IsRegular() {
 		device, err := os.OpenFile(path, os.O_WRONLY, perm)
 		if err != nil {
 			return err
 		}
 		return errors.Join(fill(device), device.Close())
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".millrace-*")
+	name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".millrace-%016x", rand.Uint64()))
+	tmp, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm) // and umask
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(fill(tmp), tmp.Chmod(perm), tmp.Sync(), tmp.Close()); err == nil {
+	if err = errors.Join(fill(tmp), tmp.Sync(), tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}
 	if err != nil {

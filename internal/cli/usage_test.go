@@ -132,4 +132,7 @@ func TestIncompleteUsage(t *testing.T) {
 	} {
 		millrace(t, t.TempDir(), strings.Fields(c.args)...).expect(t, exitUsage, c.want...)
 	}
+	dir := folder(t)
+	put(t, dir, "-1.yaml", good)
+	millrace(t, dir, "lint", "--", "-1.yaml").expect(t, 0)
 }

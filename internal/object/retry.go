@@ -36,11 +36,15 @@ const (
 var _ Store = Retry{}
 
 // again calls fn until it succeeds, fails for good, or the time is over: once more at the least, as one attempt may
-// take all of that time. attempt counts from 0.
-func (r Retry) again(ctx context.Context, fn func(attempt int) error) error {
+// take all of that time. attempt counts from 0. What did not answer soon has more time from the second on: it may be a
+// store that is slow, and not a connection that is dead.
+func (r Retry) again(ctx context.Context, fn func(ctx context.Context, attempt int) error) error {
 	begin, most := time.Now(), cmp.Or(r.For, DefaultRetry)
 	for attempt, pause := 0, firstPause; ; attempt, pause = attempt+1, min(2*pause, longestPause) {
-		err := fn(attempt)
+		err := fn(ctx, attempt)
+		if attempt == 0 {
+			ctx = patient(ctx)
+		}
 		if err == nil || fault.ClassOf(err) != fault.Lost || ctx.Err() != nil {
 			return err
 		}
@@ -61,24 +65,24 @@ func (r Retry) again(ctx context.Context, fn func(attempt int) error) error {
 
 // Get implements Store.
 func (r Retry) Get(ctx context.Context, key string, part Range) (data []byte, err error) {
-	err = r.again(ctx, func(int) (err error) { data, err = r.Store.Get(ctx, key, part); return err })
+	err = r.again(ctx, func(ctx context.Context, _ int) (err error) { data, err = r.Store.Get(ctx, key, part); return err })
 	return data, err
 }
 
 // Stat implements Store.
 func (r Retry) Stat(ctx context.Context, key string) (info Info, err error) {
-	err = r.again(ctx, func(int) (err error) { info, err = r.Store.Stat(ctx, key); return err })
+	err = r.again(ctx, func(ctx context.Context, _ int) (err error) { info, err = r.Store.Stat(ctx, key); return err })
 	return info, err
 }
 
 // Put implements Store.
 func (r Retry) Put(ctx context.Context, key string, data []byte) error {
-	return r.again(ctx, func(int) error { return r.Store.Put(ctx, key, data) })
+	return r.again(ctx, func(ctx context.Context, _ int) error { return r.Store.Put(ctx, key, data) })
 }
 
 // PutIfAbsent implements Store.
 func (r Retry) PutIfAbsent(ctx context.Context, key string, data []byte) error {
-	return r.again(ctx, func(attempt int) error {
+	return r.again(ctx, func(ctx context.Context, attempt int) error {
 		err := r.Store.PutIfAbsent(ctx, key, data)
 		if attempt == 0 || !isExists(err) {
 			return err
@@ -96,13 +100,13 @@ func (r Retry) PutIfAbsent(ctx context.Context, key string, data []byte) error {
 
 // List implements Store.
 func (r Retry) List(ctx context.Context, prefix, after string) (all []Info, err error) {
-	err = r.again(ctx, func(int) (err error) { all, err = r.Store.List(ctx, prefix, after); return err })
+	err = r.again(ctx, func(ctx context.Context, _ int) (err error) { all, err = r.Store.List(ctx, prefix, after); return err })
 	return all, err
 }
 
 // Delete implements Store.
 func (r Retry) Delete(ctx context.Context, key string) error {
-	return r.again(ctx, func(int) error { return r.Store.Delete(ctx, key) })
+	return r.again(ctx, func(ctx context.Context, _ int) error { return r.Store.Delete(ctx, key) })
 }
 
 func isExists(err error) bool { return errors.Is(err, ErrExists) }

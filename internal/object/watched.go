@@ -13,6 +13,16 @@ import (
 // defaultSilence is well below DefaultRetry, so that a request which was swallowed leaves time for others.
 const defaultSilence = 8 * time.Second
 
+// patience is by how much more of it an attempt has that is not the first.
+const patience = 3
+
+type patientKey struct{}
+
+// patient is a context of which requests have more time.
+func patient(ctx context.Context) context.Context {
+	return context.WithValue(ctx, patientKey{}, true)
+}
+
 // watched is a transport that gives up requests which make no progress: nothing of their body is taken, or nothing
 // of the answer comes. It notes that somebody answered, too.
 type watched struct {
@@ -24,6 +34,9 @@ type watched struct {
 // RoundTrip implements http.RoundTripper.
 func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
+	if req.Context().Value(patientKey{}) != nil {
+		w.silence *= patience
+	}
 	p := &progress{ctx: ctx, cancel: cancel, silence: w.silence}
 	p.timer = time.AfterFunc(w.silence, func() {
 		if ctx.Err() != nil {

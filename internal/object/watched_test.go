@@ -87,6 +87,19 @@ func TestSwallowed(t *testing.T) {
 	}
 }
 
+// TestPatience: a store that is slow to answer at all has more time from the second attempt on.
+func TestPatience(t *testing.T) {
+	s := bucketOf(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		time.Sleep(3 * testSilence / 2)
+		describe(w, "0")
+	})
+	attempts := &counted{Store: s}
+	if err := (Retry{Store: attempts}).PutIfAbsent(t.Context(), "log/1", []byte("data")); err != nil || attempts.n != 2 {
+		t.Errorf("%d attempts, %v; want the second one to succeed", attempts.n, err)
+	}
+}
+
 // counted counts the creates of a store.
 type counted struct {
 	Store

@@ -204,6 +204,9 @@ func (e *Environment) fatal(s *server, names []string, err error) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if len(e.described) == 0 {
+		return err // the interpreter may not even have come to the import
+	}
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		_, known := e.described[name]
 		return known

@@ -398,6 +398,8 @@ def test_a_batch_that_is_made_of_pairs_keeps_its_place(serve):
     check(type(batch)((key, value.clone()) for key, value in batch.items()), 0)
     check(type(batch)(zip(list(batch.keys()), batch.values())), 0)
     assert all(type(key) is str for keys in (batch, {**batch}, dict(batch)) for key in keys)
+    assert [*reversed(batch.keys())] == [key for key, _ in reversed(batch.items())]
+    assert all(type(key) is str for key in pickle.loads(pickle.dumps(list(batch.keys()))))
     with pytest.raises(millrace.UserError, match="cannot be made of"):
         type(batch)(tuple(dict(batch).items()))
     dataset.close()

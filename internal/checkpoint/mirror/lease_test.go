@@ -114,6 +114,16 @@ func TestCheckFree(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(newMachine(store), 0, true)
+		before, last := newMachine(store).open(t), own.open(t)
+		if err := last.Fence(2); err != nil {
+			t.Fatal(err)
+		}
+		if err := last.Close(); err != nil { // in order, since the other one looked
+			t.Fatal(err)
+		}
+		if err := before.CheckFree(t.Context()); err != nil {
+			t.Error(err)
+		}
 		if err := store.Put(t.Context(), "lease", []byte("one that was killed 7")); err != nil {
 			t.Fatal(err)
 		}

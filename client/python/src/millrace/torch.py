@@ -94,6 +94,10 @@ class _Key(str):
 
     place: _Place
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A key that is pickled by itself is a string: the place would ask for a state."""
+        return str, (str.__str__(self),)
+
 
 class _Keys(KeysView[str]):
     """The keys of a batch, which know its place.
@@ -113,6 +117,9 @@ class _Keys(KeysView[str]):
             key.place = self._batch._place
             yield key
 
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(list(self))
+
 
 class _Items(ItemsView[str, Any]):
     """The items of a batch, by such keys."""
@@ -123,6 +130,9 @@ class _Items(ItemsView[str, Any]):
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return ((key, self._batch[key]) for key in _Keys(self._batch))
+
+    def __reversed__(self) -> Iterator[tuple[str, Any]]:
+        return iter(list(self)[::-1])
 
 
 class Batch(dict[str, Any]):
@@ -135,7 +145,8 @@ class Batch(dict[str, Any]):
     ``images`` what Loader.images does, as NumPy arrays; ``documents`` counts those of each row
     and ``rank`` is the number of this rank, both for a job with images only.
     All of it outlives copies, moves, pinning, pickling, and being rebuilt of its own items.
-    The tensors of a step share memory with each other, not with the loader.
+    The tensors of a step share memory with each other, not with the loader. To save them by
+    torch.save(), begin with dict(batch): keys() and items() are of strings that know more.
     """
 
     def __init__(
