@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -124,7 +124,7 @@ func replaceBy(path string, perm os.FileMode, fill func(io.Writer) error) error 
 		}
 		return errors.Join(fill(device), device.Close())
 	}
-	name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".millrace-%016x", rand.Uint64()))
+	name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".millrace-%d-%d", os.Getpid(), time.Now().UnixNano()))
 	tmp, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm) // and umask
 	if err != nil {
 		return err
