@@ -119,7 +119,7 @@ func (s *source) readBlock() error {
 					s.skip(unit.File, rec.Row, err)
 					return nil
 				case err != nil && rec.Err == nil: // errors of transforms do not name the file
-					return fmt.Errorf("%s: %w", s.Manifest.Files[unit.File].URI, err)
+					return fmt.Errorf("%s: %w", s.Manifest.Files[unit.File].URI, format.Placed(s.Format, err))
 				}
 				return err
 			})

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -30,29 +31,40 @@ func TestRestartedInTurns(t *testing.T) {
 					}
 				}
 			}
-			lose := func(c *client.Client) {
-				told, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-				_, _ = c.Next(told) // which says how far it is, and waits for the other rank
-				cancel()
-				c.Close()
+			// ahead takes what is planned, which depends on how far others said that they are.
+			ahead := func(c *client.Client, steps int) {
+				for range steps {
+					soon, cancel := context.WithTimeout(ctx, time.Second)
+					_, err := c.Next(soon) // says how far it is, too
+					cancel()
+					if errors.Is(err, context.DeadlineExceeded) {
+						return
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
 			}
+			lost := rank(1)
+			ahead(lost, 5)
+			lost.Close()
+			lost = rank(0)
+			ahead(lost, 9) // ahead of the lost one's 4
+			lost.Close()
 			one := rank(1)
-			take(one, 4)
-			lose(one)
-			other := rank(0)
-			take(other, 8) // ahead of the lost one's 4
-			lose(other)
-			one = rank(1)
 			defer one.Close()
-			take(one, 10) // ahead of the lost one's 8
-			other = rank(0)
+			ahead(one, 10) // ahead of the lost one's 8
+			other := rank(0)
 			defer other.Close()
+			take(other, 1)
+			ahead(one, 4) // what it has, and then it asks for more
 			for other.Step() < 20 {
 				take(other, 1)
-				if one.Step() < max(other.Step(), 12) {
+				if one.Step() < other.Step() {
 					take(one, 1)
 				}
 			}
+			take(one, max(0, int(20-one.Step())))
 			return nil
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -52,26 +51,8 @@ func inFile(uri string, f format.Format, rec *format.Record, err error) error {
 	if err == nil || rec.Err != nil { // the transforms do not know the file
 		return err
 	}
-	if format.InBytes(f) {
-		err = atByte{err}
-	}
-	return fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w", uri, err))
+	return fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w", uri, format.Placed(f, err)))
 }
-
-// atByte is an error of a record whose place is where its line begins, which transforms call a row.
-type atByte struct{ error }
-
-// Error says where.
-func (e atByte) Error() string {
-	text := e.error.Error()
-	if place, ok := strings.CutPrefix(text, "row "); ok {
-		return "byte " + place
-	}
-	return text
-}
-
-// Unwrap returns the error of the transforms.
-func (e atByte) Unwrap() error { return e.error }
 
 // leftOut says which files of its folders a source is not read from, "" if there are none.
 func leftOut(src *order.Source) string {

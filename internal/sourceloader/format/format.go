@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
@@ -270,6 +271,28 @@ func InBytes(f Format) bool {
 	rows, ok := f.(Rows)
 	return ok && rows.InBytes()
 }
+
+// Placed is an error of a record, which begins with its row, as it reads where that is the byte at which the record begins.
+func Placed(f Format, err error) error {
+	if !InBytes(f) {
+		return err
+	}
+	return atByte{err}
+}
+
+type atByte struct{ error }
+
+// Error says where.
+func (e atByte) Error() string {
+	text := e.error.Error()
+	if place, ok := strings.CutPrefix(text, "row "); ok {
+		return "byte " + place
+	}
+	return text
+}
+
+// Unwrap returns the error itself.
+func (e atByte) Unwrap() error { return e.error }
 
 // RowsBelow returns a number that the rows of all records of a file are below; 0 if only
 // reading the file could tell one.
