@@ -81,24 +81,31 @@ func (c *prepareCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 
 // apart refuses an output that a source would read as its own data, of the sources that are prepared.
 func (c *prepareCmd) apart(job *jobspec.Job) error {
-	selected := func(name string) bool { return len(c.Source) == 0 || slices.Contains(c.Source, name) }
+	var written []string
+	for _, s := range job.Sources {
+		if folder := filepath.Join(c.Out, s.Name); c.selects(s.Name) {
+			written = append(written, filepath.Join(folder, "shard-000000-00000.parquet"), prepare.Ledger(folder))
+		}
+	}
 	for i, s := range job.ResolvedSources() {
 		for k, pattern := range s.Files {
-			for _, other := range job.Sources {
-				if !selected(s.Name) || !selected(other.Name) {
-					continue
-				}
-				folder := filepath.Join(c.Out, other.Name)
-				for _, file := range []string{filepath.Join(folder, "shard-000000-00000.parquet"), prepare.Ledger(folder)} {
-					matched, _ := doublestar.PathMatch(filepath.Clean(pattern), file) // lint says what is wrong with a pattern
-					if matched || strings.HasPrefix(file, filepath.Clean(pattern)+string(filepath.Separator)) {
-						return fault.Userf("--out %s: source %q would read what is written there: its files are %s; name a folder that they do not take in", c.Out, s.Name, job.Sources[i].Files[k])
-					}
-				}
+			if c.selects(s.Name) && slices.ContainsFunc(written, func(file string) bool { return takesIn(pattern, file) }) {
+				return fault.Userf("--out %s: source %q would read what is written there: its files are %s; name a folder that they do not take in", c.Out, s.Name, job.Sources[i].Files[k])
 			}
 		}
 	}
 	return nil
+}
+
+func (c *prepareCmd) selects(source string) bool {
+	return len(c.Source) == 0 || slices.Contains(c.Source, source)
+}
+
+// takesIn says whether a source whose files are a pattern, or a folder, reads a file.
+func takesIn(pattern, file string) bool {
+	pattern = filepath.Clean(pattern)
+	matched, _ := doublestar.PathMatch(pattern, file) // lint says what is wrong with a pattern
+	return matched || strings.HasPrefix(file, pattern+string(filepath.Separator))
 }
 
 // firstOf returns the error that came first.

@@ -113,16 +113,14 @@ func replaceBy(path string, perm os.FileMode, fill func(io.Writer) error) error 
 	if real, err := filepath.EvalSymlinks(path); err == nil { // a link stays one
 		path = real
 	}
-	info, err := os.Stat(path)
-	if err == nil {
-		perm &= info.Mode().Perm()
-	}
-	if err == nil && !info.Mode().IsRegular() {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		device, err := os.OpenFile(path, os.O_WRONLY, perm)
 		if err != nil {
 			return err
 		}
 		return errors.Join(fill(device), device.Close())
+	} else if err == nil {
+		perm &= info.Mode().Perm()
 	}
 	name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".millrace-%d-%d", os.Getpid(), time.Now().UnixNano()))
 	tmp, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm) // and umask

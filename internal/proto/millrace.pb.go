@@ -4649,7 +4649,7 @@ type HeldRank struct {
 	Generation    uint64                 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // that it entered with it
 	Step          uint64                 `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`             // at which it entered
 	Asked         bool                   `protobuf:"varint,5,opt,name=asked,proto3" json:"asked,omitempty"`           // it asked for a batch, so that both are known
-	Entered       *Entry                 `protobuf:"bytes,6,opt,name=entered,proto3" json:"entered,omitempty"`        // how it entered the job, if it joined again since
+	Entered       *RankEntry             `protobuf:"bytes,6,opt,name=entered,proto3" json:"entered,omitempty"`        // how it entered the job, if it joined again since
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4719,7 +4719,7 @@ func (x *HeldRank) GetAsked() bool {
 	return false
 }
 
-func (x *HeldRank) GetEntered() *Entry {
+func (x *HeldRank) GetEntered() *RankEntry {
 	if x != nil {
 		return x.Entered
 	}
@@ -6544,7 +6544,7 @@ type Admit struct {
 	Rank          *Coordinates           `protobuf:"bytes,2,opt,name=rank,proto3" json:"rank,omitempty"`
 	OnlyAsks      bool                   `protobuf:"varint,4,opt,name=only_asks,json=onlyAsks,proto3" json:"only_asks,omitempty"` // nothing becomes void
 	Step          uint64                 `protobuf:"varint,5,opt,name=step,proto3" json:"step,omitempty"`                         // at which it says that it stands, if it joins again
-	Entered       *Entry                 `protobuf:"bytes,6,opt,name=entered,proto3" json:"entered,omitempty"`                    // how it had entered the job then
+	Entered       *RankEntry             `protobuf:"bytes,6,opt,name=entered,proto3" json:"entered,omitempty"`                    // how it had entered the job then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6607,15 +6607,15 @@ func (x *Admit) GetStep() uint64 {
 	return 0
 }
 
-func (x *Admit) GetEntered() *Entry {
+func (x *Admit) GetEntered() *RankEntry {
 	if x != nil {
 		return x.Entered
 	}
 	return nil
 }
 
-// Entry is how a rank entered the job: by a join that did not say where it stood.
-type Entry struct {
+// RankEntry is how a rank entered the job: by a join that did not say where it stood.
+type RankEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Join          uint64                 `protobuf:"varint,1,opt,name=join,proto3" json:"join,omitempty"`
 	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
@@ -6624,20 +6624,20 @@ type Entry struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Entry) Reset() {
-	*x = Entry{}
+func (x *RankEntry) Reset() {
+	*x = RankEntry{}
 	mi := &file_proto_millrace_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Entry) String() string {
+func (x *RankEntry) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Entry) ProtoMessage() {}
+func (*RankEntry) ProtoMessage() {}
 
-func (x *Entry) ProtoReflect() protoreflect.Message {
+func (x *RankEntry) ProtoReflect() protoreflect.Message {
 	mi := &file_proto_millrace_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -6649,26 +6649,26 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Entry.ProtoReflect.Descriptor instead.
-func (*Entry) Descriptor() ([]byte, []int) {
+// Deprecated: Use RankEntry.ProtoReflect.Descriptor instead.
+func (*RankEntry) Descriptor() ([]byte, []int) {
 	return file_proto_millrace_proto_rawDescGZIP(), []int{72}
 }
 
-func (x *Entry) GetJoin() uint64 {
+func (x *RankEntry) GetJoin() uint64 {
 	if x != nil {
 		return x.Join
 	}
 	return 0
 }
 
-func (x *Entry) GetGeneration() uint64 {
+func (x *RankEntry) GetGeneration() uint64 {
 	if x != nil {
 		return x.Generation
 	}
 	return 0
 }
 
-func (x *Entry) GetStep() uint64 {
+func (x *RankEntry) GetStep() uint64 {
 	if x != nil {
 		return x.Step
 	}
@@ -9027,7 +9027,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04next\x18\x04 \x01(\x04R\x04next\x12\x18\n" +
 	"\aentered\x18\x05 \x01(\x04R\aentered\x12(\n" +
 	"\x05acked\x18\x06 \x03(\v2\x12.millrace.v1.AckedR\x05acked\x12+\n" +
-	"\x05ranks\x18\a \x03(\v2\x15.millrace.v1.HeldRankR\x05ranksJ\x04\b\x03\x10\x04\"\xc4\x01\n" +
+	"\x05ranks\x18\a \x03(\v2\x15.millrace.v1.HeldRankR\x05ranksJ\x04\b\x03\x10\x04\"\xc8\x01\n" +
 	"\bHeldRank\x12,\n" +
 	"\x04rank\x18\x01 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04join\x18\x02 \x01(\x04R\x04join\x12\x1e\n" +
@@ -9035,8 +9035,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\x04R\x04step\x12\x14\n" +
-	"\x05asked\x18\x05 \x01(\bR\x05asked\x12,\n" +
-	"\aentered\x18\x06 \x01(\v2\x12.millrace.v1.EntryR\aentered\"m\n" +
+	"\x05asked\x18\x05 \x01(\bR\x05asked\x120\n" +
+	"\aentered\x18\x06 \x01(\v2\x16.millrace.v1.RankEntryR\aentered\"m\n" +
 	"\tAssembled\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -9212,14 +9212,14 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x1a\n" +
-	"\btopology\x18\x03 \x01(\tR\btopology\"\xa8\x01\n" +
+	"\btopology\x18\x03 \x01(\tR\btopology\"\xac\x01\n" +
 	"\x05Admit\x12\x12\n" +
 	"\x04join\x18\x01 \x01(\x04R\x04join\x12,\n" +
 	"\x04rank\x18\x02 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x1b\n" +
 	"\tonly_asks\x18\x04 \x01(\bR\bonlyAsks\x12\x12\n" +
-	"\x04step\x18\x05 \x01(\x04R\x04step\x12,\n" +
-	"\aentered\x18\x06 \x01(\v2\x12.millrace.v1.EntryR\aentered\"O\n" +
-	"\x05Entry\x12\x12\n" +
+	"\x04step\x18\x05 \x01(\x04R\x04step\x120\n" +
+	"\aentered\x18\x06 \x01(\v2\x16.millrace.v1.RankEntryR\aentered\"S\n" +
+	"\tRankEntry\x12\x12\n" +
 	"\x04join\x18\x01 \x01(\x04R\x04join\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
@@ -9515,7 +9515,7 @@ var file_proto_millrace_proto_goTypes = []any{
 	(*PlanBlock)(nil),         // 70: millrace.v1.PlanBlock
 	(*EndOfData)(nil),         // 71: millrace.v1.EndOfData
 	(*Admit)(nil),             // 72: millrace.v1.Admit
-	(*Entry)(nil),             // 73: millrace.v1.Entry
+	(*RankEntry)(nil),         // 73: millrace.v1.RankEntry
 	(*Admitted)(nil),          // 74: millrace.v1.Admitted
 	(*Coordinates)(nil),       // 75: millrace.v1.Coordinates
 	(*JoinRequest)(nil),       // 76: millrace.v1.JoinRequest
@@ -9597,7 +9597,7 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	55,  // 49: millrace.v1.Held.acked:type_name -> millrace.v1.Acked
 	53,  // 50: millrace.v1.Held.ranks:type_name -> millrace.v1.HeldRank
 	75,  // 51: millrace.v1.HeldRank.rank:type_name -> millrace.v1.Coordinates
-	73,  // 52: millrace.v1.HeldRank.entered:type_name -> millrace.v1.Entry
+	73,  // 52: millrace.v1.HeldRank.entered:type_name -> millrace.v1.RankEntry
 	75,  // 53: millrace.v1.ConstructorUsage.absent_ranks:type_name -> millrace.v1.Coordinates
 	55,  // 54: millrace.v1.ConstructorUsage.slowest:type_name -> millrace.v1.Acked
 	59,  // 55: millrace.v1.ConstructorUsage.trainers:type_name -> millrace.v1.TrainerWaits
@@ -9622,7 +9622,7 @@ var file_proto_millrace_proto_depIdxs = []int32{
 	70,  // 74: millrace.v1.StepPlan.blocks:type_name -> millrace.v1.PlanBlock
 	69,  // 75: millrace.v1.StepPlan.images:type_name -> millrace.v1.ImagePlan
 	75,  // 76: millrace.v1.Admit.rank:type_name -> millrace.v1.Coordinates
-	73,  // 77: millrace.v1.Admit.entered:type_name -> millrace.v1.Entry
+	73,  // 77: millrace.v1.Admit.entered:type_name -> millrace.v1.RankEntry
 	75,  // 78: millrace.v1.JoinRequest.rank:type_name -> millrace.v1.Coordinates
 	100, // 79: millrace.v1.JoinRequest.mesh:type_name -> millrace.v1.Mesh
 	0,   // 80: millrace.v1.JoinRequest.start:type_name -> millrace.v1.Start

@@ -157,7 +157,11 @@ func (e *Environment) start(ctx context.Context) (*server, error) {
 	e.mu.Lock()
 	names := slices.Clone(e.names)
 	e.mu.Unlock()
-	if err := e.open(ctx, s, names); err != nil {
+	err = e.open(ctx, s, []string{}) // it answers: what ends it after this is an import, and not the machine's fault
+	if err == nil && len(names) > 0 {
+		err = e.open(ctx, s, names)
+	}
+	if err != nil {
 		s.stop()
 		return nil, s.lacks(err)
 	}
@@ -196,17 +200,14 @@ func (e *Environment) open(ctx context.Context, s *server, names []string) error
 	return nil
 }
 
-// fatal is the error of a request to import functions: of class fault.User if the server ended by itself meanwhile, of
-// what had not been imported before.
+// fatal is the error of a request to import functions: of class fault.User if a server that had answered before ended by
+// itself meanwhile, of what had not been imported before.
 func (e *Environment) fatal(s *server, names []string, err error) error {
-	if !closed(s.gone) || !errors.Is(err, s.ended) || errors.Is(err, ErrRestarting) || s.outside {
+	if !s.answered.Load() || !closed(s.gone) || !errors.Is(err, s.ended) || errors.Is(err, ErrRestarting) || s.outside {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.described) == 0 {
-		return err // the interpreter may not even have come to the import
-	}
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		_, known := e.described[name]
 		return known

@@ -86,8 +86,27 @@ func TestImportEndsServer(t *testing.T) {
 	}
 	s := &server{gone: make(chan struct{}), ended: errors.New("ended")}
 	close(s.gone)
+	s.answered.Store(true)
 	if err := e.fatal(s, []string{"steps:upper"}, fault.As(fault.Lost, s.ended)); fault.ClassOf(err) != fault.Lost {
 		t.Errorf("%v (%v) at a restart", err, fault.ClassOf(err))
+	}
+}
+
+// TestFirstImport: an import that ends the first fork server is the user's error, too; an interpreter that ends before it
+// says anything may be the machine's fault.
+func TestFirstImport(t *testing.T) {
+	opt := options(t)
+	opt.Functions = []string{"crashes:f"}
+	dir := withModule(t, &opt, "crashes", "import os\nos._exit(7)\n")
+	if _, err := Open(t.Context(), opt); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "importing crashes:f: the fork server ended (exit status 7)") {
+		t.Errorf("%v (%v)", err, fault.ClassOf(err))
+	}
+	opt.Python = filepath.Join(dir, "python")
+	if err := os.WriteFile(opt.Python, []byte("#!/bin/sh\necho no such library >&2\nexit 127\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), opt); fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "no such library") {
+		t.Errorf("%v (%v)", err, fault.ClassOf(err))
 	}
 }
 

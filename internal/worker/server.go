@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,6 +33,8 @@ type server struct {
 	gone    chan struct{} // closed when the process has ended
 	ended   error         // how
 	outside bool          // something else ended it
+
+	answered atomic.Bool // a request
 
 	mu      sync.Mutex
 	workers []*process
@@ -64,7 +67,7 @@ type exit struct {
 // ask is all that a fork server is asked.
 type ask struct {
 	Op        string   `json:"op"`
-	Functions []string `json:"functions,omitempty"`
+	Functions []string `json:"functions,omitzero"`
 	PID       int      `json:"pid,omitempty"`
 	// Environ are variables of the worker, beside those of the server.
 	Environ map[string]string `json:"environ,omitempty"`
@@ -217,6 +220,7 @@ func (s *server) request(ctx context.Context, within time.Duration, a ask, files
 	defer late.Stop()
 	select {
 	case frame := <-s.replies:
+		s.answered.Store(true)
 		return frame, nil
 	case <-s.gone:
 		return serverFrame{}, fault.As(fault.Lost, s.ended)

@@ -85,7 +85,7 @@ func (s *Steps) meet(r *pb.Restart) {
 		return
 	}
 	s.joins, s.entered = map[Rank]uint64{}, s.greeted
-	s.asked, s.acked, s.stood, s.entries = nil, nil, map[Rank]uint64{}, map[Rank]*pb.Entry{}
+	s.asked, s.acked, s.stood, s.entries = nil, nil, map[Rank]uint64{}, map[Rank]*pb.RankEntry{}
 }
 
 // settle begins again if a session goes on without a Restart: its planner has begun again, and

@@ -16,7 +16,7 @@ import (
 func TestRejoinedGoesAlong(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	entered := &pb.Entry{Join: 3, Generation: 1}
+	entered := &pb.RankEntry{Join: 3, Generation: 1}
 	for _, since := range []uint64{2, 3} { // with 3, it entered before the one that moves the job was last heard of
 		s := twoRanks(1000)
 		s.Admit(&pb.Admit{Join: 5, Rank: rank0.wire(), Step: 2, Entered: entered})

@@ -79,7 +79,7 @@ type Steps struct {
 	buckets    map[uint32]*bucket // by DP rank
 	risen      []uint32           // buckets whose slowest rank moved since TakeReports
 	joins      map[Rank]uint64    // the last join of each rank
-	entries    map[Rank]*pb.Entry // how ranks entered the job that joined again since
+	entries    map[Rank]*pb.RankEntry // how ranks entered the job that joined again since
 	entered    uint64             // the last join that was granted, of whatever rank
 	greeted    uint64             // the same, as a session that is fresh began with it
 	advanced   map[Rank]uint64    // what that was when a rank's acknowledgement last rose, in this generation
@@ -107,7 +107,7 @@ type Steps struct {
 
 // New returns the state of a constructor without a job.
 func New() *Steps {
-	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, trainers: map[Rank]*trainer{}, ways: map[Rank]Way{}, stood: map[Rank]uint64{}, entries: map[Rank]*pb.Entry{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
+	return &Steps{changed: make(chan struct{}, 1), waiting: map[Rank]*waiting{}, trainers: map[Rank]*trainer{}, ways: map[Rank]Way{}, stood: map[Rank]uint64{}, entries: map[Rank]*pb.RankEntry{}, alone: awaited{what: "it has not heard from one yet", moved: time.Now()}}
 }
 
 // update runs f under the lock and wakes all who wait.

@@ -126,13 +126,16 @@ type absentees struct {
 // maxAbsent ranks are named.
 const maxAbsent = 8
 
+// NotAsked is in the text of a wait for ranks that did not come, before their names.
+const NotAsked = "have not asked for a batch yet"
+
 // String names them: "3 of 8 ranks have not asked for a batch yet: rank dp=0 ..., ...".
 func (a absentees) String() string {
 	var names []string
 	for _, r := range a.ranks {
 		names = append(names, r.String())
 	}
-	text := fmt.Sprintf("%d of %d ranks have not asked for a batch yet: %s", a.count, a.all, strings.Join(names, ", "))
+	text := fmt.Sprintf("%d of %d ranks %s: %s", a.count, a.all, NotAsked, strings.Join(names, ", "))
 	if more := a.count - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

@@ -101,9 +101,9 @@ type (
 		To       Session
 		Join     uint64
 		Rank     Rank
-		OnlyAsks bool  // nothing becomes void
-		Stands   int64 // step at which it says that it stands, if it joins again
-		Entered  Entry // how it had entered the job then
+		OnlyAsks bool      // nothing becomes void
+		Step     int64     // step at which it says that it stands, if it joins again
+		Entered  RankEntry // how it had entered the job then
 	}
 	// Restart opens a generation: everything of those before is void.
 	Restart struct {

@@ -86,15 +86,15 @@ type Held struct {
 // HeldRank is a rank that a constructor serves.
 type HeldRank struct {
 	Rank       Rank
-	Join       uint64 // its last
-	Generation uint64 // that it entered with it
-	Step       int64  // at which it entered
-	Asked      bool   // it asked for a batch, so that both are known
-	Entered    Entry  // how it entered the job, if it joined again since
+	Join       uint64    // its last
+	Generation uint64    // that it entered with it
+	Step       int64     // at which it entered
+	Asked      bool      // it asked for a batch, so that both are known
+	Entered    RankEntry // how it entered the job, if it joined again since
 }
 
-// Entry is how a rank entered the job, by a join that did not say where it stood; the zero value is of none.
-type Entry struct {
+// RankEntry is how a rank entered the job, by a join that did not say where it stood; the zero value is of none.
+type RankEntry struct {
 	Join       uint64
 	Generation uint64
 	Step       int64

@@ -76,7 +76,7 @@ func (c *Core) admit(j *join, m *constructor, void bool) {
 	admit := Admit{To: m.session, Join: j.number, Rank: j.req.Rank, OnlyAsks: !void}
 	if at := j.req.At; at != nil && !j.elsewhere {
 		a := c.roster.entered[j.req.Rank]
-		admit.Stands, admit.Entered = at.Step, Entry{a.join, a.generation, a.step}
+		admit.Step, admit.Entered = at.Step, RankEntry{a.join, a.generation, a.step}
 	}
 	c.send(admit)
 	c.wait(onMembers)

@@ -185,7 +185,7 @@ func (p *player) heldBy(words []string) *Held {
 		}
 		if entry, ok := strings.CutPrefix(w, "entered-before="); ok {
 			join, step, _ := strings.Cut(entry, ":")
-			h.Ranks[len(h.Ranks)-1].Entered = Entry{uint64(p.int([]string{join}, 0, 0)), h.Generation, p.int([]string{step}, 0, 0)}
+			h.Ranks[len(h.Ranks)-1].Entered = RankEntry{uint64(p.int([]string{join}, 0, 0)), h.Generation, p.int([]string{step}, 0, 0)}
 			continue
 		}
 		bucket, acked, _ := strings.Cut(w, ":")

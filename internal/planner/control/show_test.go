@@ -36,7 +36,7 @@ func (p *player) show(e Effect) string {
 	case Admit:
 		entered := ""
 		if in := e.Entered; in.Join > 0 {
-			entered = fmt.Sprintf(", which stands at step %d, and entered at step %d by join %d", e.Stands, in.Step, in.Join)
+			entered = fmt.Sprintf(", which stands at step %d, and entered at step %d by join %d", e.Step, in.Step, in.Join)
 		}
 		return to(e.To, "join %d of %s%s%s", e.Join, e.Rank, map[bool]string{true: ", who may have to wait"}[e.OnlyAsks], entered)
 	case Restart:

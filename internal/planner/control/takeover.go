@@ -368,7 +368,7 @@ func (c *Core) enterAlong(h *Held) {
 	for _, r := range h.Ranks {
 		e := r.Entered
 		if e.Join == 0 && r.Asked {
-			e = Entry{r.Join, r.Generation, r.Step}
+			e = RankEntry{r.Join, r.Generation, r.Step}
 		}
 		if e.Join > c.roster.entered[r.Rank].join {
 			c.roster.entered[r.Rank] = arrival{rank: r.Rank, join: e.Join, generation: e.Generation, step: e.Step}

@@ -59,8 +59,6 @@ const (
 	uneven = 0.5
 	// fetching is how many times longer constructors wait for loaders than they work, if loaders are to blame.
 	fetching = 2
-	// notAsked is in the text of a holdup by ranks that did not come.
-	notAsked = "have not asked for a batch yet"
 )
 
 // Judge says who waits for whom, from what is known of trainers and holdups.
@@ -116,7 +114,7 @@ func culprit(s *Service) Stall {
 	case control.CauseMember:
 		return Stall{"member", "", much}
 	}
-	if _, names, missing := strings.Cut(top.Text, notAsked); missing {
+	if _, names, missing := strings.Cut(top.Text, control.NotAsked); missing {
 		return Stall{"rank", "", "the others wait for ranks that did not come" + names}
 	}
 	if t := s.Trainers; t.Ranks > 1 && t.Least < uneven*t.Most {

@@ -183,6 +183,6 @@ func coordinates(r control.Rank) *pb.Coordinates {
 	return &pb.Coordinates{Dp: r.DP, Cp: r.CP, Pp: r.PP, Tp: r.TP}
 }
 
-func entryOf(e *pb.Entry) control.Entry {
-	return control.Entry{Join: e.GetJoin(), Generation: e.GetGeneration(), Step: int64(e.GetStep())}
+func entryOf(e *pb.RankEntry) control.RankEntry {
+	return control.RankEntry{Join: e.GetJoin(), Generation: e.GetGeneration(), Step: int64(e.GetStep())}
 }

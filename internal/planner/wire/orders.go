@@ -82,9 +82,9 @@ func (o *Orders) Constructor(e control.Effect) (to control.Session, order *pb.Co
 	case control.Entered:
 		return e.To, &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Entered{Entered: e.Join}}
 	case control.Admit:
-		admit := &pb.Admit{Join: e.Join, Rank: coordinates(e.Rank), OnlyAsks: e.OnlyAsks, Step: uint64(e.Stands)}
+		admit := &pb.Admit{Join: e.Join, Rank: coordinates(e.Rank), OnlyAsks: e.OnlyAsks, Step: uint64(e.Step)}
 		if in := e.Entered; in.Join > 0 {
-			admit.Entered = &pb.Entry{Join: in.Join, Generation: in.Generation, Step: uint64(in.Step)}
+			admit.Entered = &pb.RankEntry{Join: in.Join, Generation: in.Generation, Step: uint64(in.Step)}
 		}
 		return e.To, &pb.ConstructorOrder{Order: &pb.ConstructorOrder_Admit{Admit: admit}}
 	case control.Restart:
