@@ -127,13 +127,14 @@ func (s *server) live(socket *os.File, started chan<- error) {
 		return
 	}
 	err = s.cmd.Wait()
+	s.out.end()
+	s.out.wait() // for the line that says why
 	s.ended = fmt.Errorf("the fork server ended (%s)%s", describeEnd(err), s.out.last())
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status, signals := exit.Sys().(syscall.WaitStatus)
 		s.outside = signals && status.Signaled() && slices.Contains(fromOutside, status.Signal())
 	}
 	close(s.gone)
-	s.out.end()
 }
 
 func describeEnd(err error) string {
@@ -261,7 +262,6 @@ func (s *server) stop() {
 		<-s.gone
 	}
 	s.tasks.Wait()
-	s.out.wait()
 }
 
 // stopTime is for a server that ends its workers, which takes milliseconds.
