@@ -75,18 +75,18 @@ type Steps struct {
 	alone      awaited // there is no planner, and why; none while there is one
 	planner    awaited // what it said last that it waits for
 	acked      map[Rank]uint64
-	positions  tally              // of all ranks
-	buckets    map[uint32]*bucket // by DP rank
-	risen      []uint32           // buckets whose slowest rank moved since TakeReports
-	joins      map[Rank]uint64    // the last join of each rank
+	positions  tally                  // of all ranks
+	buckets    map[uint32]*bucket     // by DP rank
+	risen      []uint32               // buckets whose slowest rank moved since TakeReports
+	joins      map[Rank]uint64        // the last join of each rank
 	entries    map[Rank]*pb.RankEntry // how ranks entered the job that joined again since
-	entered    uint64             // the last join that was granted, of whatever rank
-	greeted    uint64             // the same, as a session that is fresh began with it
-	advanced   map[Rank]uint64    // what that was when a rank's acknowledgement last rose, in this generation
-	asked      map[Rank]entry     // ranks that asked in this generation, since they joined last
-	adopted    map[Rank]entry     // ranks of an earlier generation that go on in this one
-	stood      map[Rank]uint64    // how far ranks said that they are since they joined last, or when they did, in whatever generation
-	refused    map[Rank]refused   // ranks of an earlier generation that do not, and still ask
+	entered    uint64                 // the last join that was granted, of whatever rank
+	greeted    uint64                 // the same, as a session that is fresh began with it
+	advanced   map[Rank]uint64        // what that was when a rank's acknowledgement last rose, in this generation
+	asked      map[Rank]entry         // ranks that asked in this generation, since they joined last
+	adopted    map[Rank]entry         // ranks of an earlier generation that go on in this one
+	stood      map[Rank]uint64        // how far ranks said that they are since they joined last, or when they did, in whatever generation
+	refused    map[Rank]refused       // ranks of an earlier generation that do not, and still ask
 	waiting    map[Rank]*waiting
 	lagging    []laggard // as of looked
 	looked     time.Time
