@@ -85,14 +85,18 @@ func damage(t *testing.T, path string) {
 	}
 }
 
-// TestVerifyAfterGoingBack: a run on the log of another one begins again, and verify says that the other one's steps are
-// not among those that it compared.
+// TestVerifyAfterGoingBack: a run on the log of another one begins again and says so, and verify says that the other one's
+// steps are not among those that it compared.
 func TestVerifyAfterGoingBack(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	for _, steps := range []string{"6", "2"} {
-		millrace(t, dir, "run", "job.yaml", "--steps", steps, "--log-dir", "log").expect(t, 0)
-		r := millrace(t, dir, "verify", "job.yaml", "--log-dir", "log")
+		r := millrace(t, dir, "run", "job.yaml", "--steps", steps, "--log-dir", "log")
+		r.expect(t, 0)
+		if again := strings.Contains(r.stderr, "log had steps of this job, and this run began again at step 0"); again != (steps == "2") {
+			t.Errorf("after %s steps: %s", steps, r.stderr)
+		}
+		r = millrace(t, dir, "verify", "job.yaml", "--log-dir", "log")
 		r.expect(t, 0)
 		if went := strings.Contains(r.stdout, "the job went back 1 time"); went != (steps == "2") {
 			t.Errorf("after %s steps: %s", steps, r.stdout)

@@ -83,6 +83,9 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, na
 		}
 		s, err := ask(ctx)
 		out.note(s)
+		if token == nil && s.Epoch > 1 && s.Generation > 0 {
+			fmt.Fprintf(stderr, "millrace: the log in %s had steps of this job, and this run began again at step 0: `millrace log read --branch N` prints what it left; --resume FILE goes on from a token\n", c.LogDir)
+		}
 		return err
 	})
 	if err != nil || res == nil { // no result and no error: a signal came before the service was there
