@@ -23,6 +23,13 @@ func patient(ctx context.Context) context.Context {
 	return context.WithValue(ctx, patientKey{}, true)
 }
 
+// What the kernel took of a body may be on its way yet: a request has once more that time for each drainBytes of it, up
+// to what the kernel holds, so that an upload at 170 kB/s is waited for.
+const (
+	drainBytes = 2 << 20
+	heldBytes  = 4 << 20 // that Linux buffers for a connection by default
+)
+
 // watched is a transport that gives up requests which make no progress: nothing of their body is taken, or nothing
 // of the answer comes. It notes that somebody answered, too.
 type watched struct {
@@ -43,11 +50,11 @@ func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
 			return // the request has ended, and something of its body was taken since
 		}
 		w.CloseIdleConnections() // they may be dead, too
-		cancel(fault.Lostf("nothing has moved for %v: the store, or the network before it, is stuck", w.silence))
+		cancel(fault.Lostf("nothing has moved for %v or longer: the store, or the network before it, is stuck", w.silence))
 	})
 	req = req.WithContext(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
-		req.Body = moving{req.Body, p}
+		req.Body = &upload{req.Body, p, 0}
 	}
 	response, err := w.Transport.RoundTrip(req)
 	if err != nil {
@@ -56,8 +63,8 @@ func (w watched) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	w.answered.Store(true)
-	p.moved()
-	response.Body = answer{moving{response.Body, p}}
+	p.moved(0)
+	response.Body = answer{response.Body, p}
 	return response, nil
 }
 
@@ -69,8 +76,10 @@ type progress struct {
 	timer   *time.Timer // ends it
 }
 
-// moved notes that something did. A request that was given up stays so.
-func (p *progress) moved() { p.timer.Reset(p.silence) }
+// moved notes that something did, and how many bytes may be on their way. A request that was given up stays so.
+func (p *progress) moved(held int64) {
+	p.timer.Reset(p.silence + p.silence*time.Duration(min(held, heldBytes))/drainBytes)
+}
 
 func (p *progress) end() {
 	p.timer.Stop()
@@ -85,23 +94,29 @@ func (p *progress) cause(err error) error {
 	return err
 }
 
-// moving is a body, each part of which is progress.
-type moving struct {
+// upload is the body of a request, each part of which is progress.
+type upload struct {
+	io.ReadCloser
+	*progress
+	taken int64 // bytes
+}
+
+func (u *upload) Read(data []byte) (int, error) {
+	n, err := u.ReadCloser.Read(data)
+	u.taken += int64(n)
+	u.moved(u.taken)
+	return n, err
+}
+
+// answer is the body of an answer, each part of which is progress. The request ends with it.
+type answer struct {
 	io.ReadCloser
 	*progress
 }
 
-func (m moving) Read(data []byte) (int, error) {
-	n, err := m.ReadCloser.Read(data)
-	m.moved()
-	return n, err
-}
-
-// answer is the body of an answer, whose request ends with it.
-type answer struct{ moving }
-
 func (a answer) Read(data []byte) (int, error) {
-	n, err := a.moving.Read(data)
+	n, err := a.ReadCloser.Read(data)
+	a.moved(0)
 	if err != nil && err != io.EOF {
 		err = a.cause(err)
 	}

@@ -172,6 +172,18 @@ func TestSlow(t *testing.T) {
 	}
 }
 
+// TestSlowUplink: a body that the kernel has taken, and the link has not carried, is on its way.
+func TestSlowUplink(t *testing.T) {
+	s := bucketOf(t, func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(2 * testSilence)
+		_, _ = io.Copy(io.Discard, r.Body)
+		describe(w, "0")
+	})
+	if err := s.Put(t.Context(), "a", make([]byte, 3<<20)); err != nil {
+		t.Error(err)
+	}
+}
+
 // slow is a store whose first answer takes longer than calls are repeated, and is lost.
 type slow struct {
 	*Memory

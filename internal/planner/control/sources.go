@@ -185,7 +185,8 @@ func (c *Core) loaderFailed(ev LoaderFailed) {
 	}
 }
 
-// afterJoining says how a job goes on without a source that joined it and cannot be read: the change is in its log.
+// afterJoining says how a job goes on without a source that joined it and cannot be read: the change is in its log, and
+// so may steps be that have the source, none of which needed what cannot be read.
 func (c *Core) afterJoining(source int, err error) error {
 	n := source - c.base()
 	if n < 0 || fault.ClassOf(err) != fault.User {
@@ -196,7 +197,11 @@ func (c *Core) afterJoining(source int, err error) error {
 			continue
 		}
 		if n == 0 {
-			return fault.As(fault.User, fmt.Errorf("%w; it joined at step %d: to go on without it, start the service again with --changes FILE, of a line {\"step\": %d, \"drop\": %q}", err, e.Step, e.Step, c.sources.specs[source].Name))
+			drop := e.Step
+			if c.plan != nil {
+				drop = max(drop, c.plan.Planned())
+			}
+			return fault.As(fault.User, fmt.Errorf("%w; it joined at step %d: to go on without it, start the service again with --changes FILE, of a line {\"step\": %d, \"drop\": %q}", err, e.Step, drop, c.sources.specs[source].Name))
 		}
 		n--
 	}
