@@ -172,6 +172,33 @@ func TestSkips(t *testing.T) {
 	}
 }
 
+// TestOldNames: members of a tar whose names are in an encoding of before UTF-8 are read, and bad records among them are
+// skipped: what is said of them travels as text.
+func TestOldNames(t *testing.T) {
+	t.Parallel()
+	dir := folder(t, words("old.tar", "bad_records: {policy: skip, limit: 2}", `transforms: [{text: "{txt}"}, {tokenize: bytes}, {append_eod: {}}]`)...)
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := range 60 {
+		data := []byte("some words of text")
+		if i == 7 {
+			data[3] = 0xff
+		}
+		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprintf("\xd6\xd0%d.txt", i), Size: int64(len(data)), Format: tar.FormatGNU}); err != nil {
+			t.Fatal(err)
+		}
+		w.Write(data)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "old.tar", b.Bytes())
+	r := millrace(t, dir, "run", "job.yaml", "--steps", "3")
+	if want := millrace(t, dir, "reference", "job.yaml", "--steps", "3").digest(t); r.digest(t) != want {
+		t.Errorf("run ends with %s, reference with %s", r.digest(t), want)
+	}
+}
+
 // TestAllBanned: a source of which all samples are banned that its limit leaves ends the job, and the reference, which
 // both looked for another one without end.
 func TestAllBanned(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Class is the class of an error: who has to act on it.
@@ -42,8 +43,9 @@ func (c Class) String() string {
 // another class wraps is found by errors.Is and errors.As, and its class is not.
 type classed struct{ err error }
 
-// Error returns the message of the wrapped error.
-func (e *classed) Error() string { return e.err.Error() }
+// Error returns the message of the wrapped error, as valid UTF-8: messages travel as text, and what they quote of files,
+// such as the names of a tar's members, may be anything.
+func (e *classed) Error() string { return strings.ToValidUTF8(e.err.Error(), "\uFFFD") }
 
 // Is forwards errors.Is to the wrapped error.
 func (e *classed) Is(target error) bool { return errors.Is(e.err, target) }

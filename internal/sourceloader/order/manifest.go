@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
 
@@ -262,6 +263,11 @@ func list(ctx context.Context, st store.Store, patterns []string) ([]store.Objec
 		objects, err := st.List(ctx, p)
 		if err != nil {
 			return nil, err
+		}
+		for _, o := range objects {
+			if !utf8.ValidString(o.URI) {
+				return nil, fault.Userf("the name of %q is not valid UTF-8, which lists of files and messages are: rename it", o.URI)
+			}
 		}
 		all = append(all, objects...)
 	}

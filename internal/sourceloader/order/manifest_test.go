@@ -181,6 +181,8 @@ func TestIndexErrors(t *testing.T) {
 			[]string{`source "s"`, "none of the files", "/d", "parquet", "set `format:`"}},
 		{"unknown format", map[string]string{"a.jsonl": twoLines}, jobspec.Source{Files: []string{"/a.jsonl"}, Format: "parket"},
 			[]string{`source "s"`, `"parket"`, `did you mean "parquet"?`}},
+		{"a name that is not UTF-8", map[string]string{"d/caf\xe9.jsonl": twoLines}, jobspec.Source{Files: []string{"/d"}},
+			[]string{`source "s"`, `"/d/caf\xe9.jsonl"`, "not valid UTF-8", "rename it"}},
 		{"broken file", map[string]string{"a.parquet": "not parquet"}, jobspec.Source{Files: []string{"/a.parquet"}},
 			[]string{`source "s"`, "/a.parquet"}},
 	} {

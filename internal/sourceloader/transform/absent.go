@@ -95,7 +95,7 @@ func Hint(missing string, has []string) string {
 
 func clip(name string) string {
 	if len(name) <= maxName {
-		return name
+		return strings.ToValidUTF8(name, "\uFFFD") // extensions of a tar's members may be anything
 	}
 	return strings.ToValidUTF8(name[:maxName], "") + "..."
 }

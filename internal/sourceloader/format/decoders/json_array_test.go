@@ -29,8 +29,8 @@ func TestJSONEdges(t *testing.T) {
 		{"neither", `"text"`, "user: counting chunks: /a.json: it begins with \"\\\"\", but a JSON file of records begins with [ (array of objects) or { (JSON Lines)"},
 		{"lines", "\n{\"a\":1}\nbroken\n{\"a\":2}\n", "1: 1\n9: error: /a.json:3: (byte 9) the line is not valid JSON: at its byte 1, which is \"b\": a value is expected here: fix the line or set bad_records.policy: skip\n16: 2"},
 		{"one object on many lines", "{\n\"a\":\n1}\n", "0: 1"},
-		{"two objects on many lines", "{\n\"a\":1}\n{\n\"a\":2}\n", "0: 1\nuser: chunk 0: /a.json: byte 9: only white space may follow the end of the JSON value, not \"{\""},
-		{"cut object", "{\n\"a\":", "user: chunk 0: /a.json: element 0 (byte 0) is not valid JSON: it ends too soon: a value is expected here: fix the file, as what follows in an array cannot be read"},
+		{"two objects on many lines", "{\n\"a\":1}\n{\n\"a\":2}\n", "0: 1\nuser: chunk 0: /a.json: byte 9: only white space may follow the end of the JSON value, not \"{\"; if it has an object on each line, set the source's format: jsonl, which can skip a bad one"},
+		{"cut object", "{\n\"a\":", "user: chunk 0: /a.json: the object at byte 0 is not valid JSON: it ends too soon: a value is expected here: fix the file; if it has an object on each line, set the source's format: jsonl, which can skip a bad one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := printAll(t, json.Format{}, map[string][]byte{"/a.json": []byte(c.data)}, "/a.json", "a"); got != c.want {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/format/formattest"
 	"github.com/millrace-data/millrace/internal/sourceloader/format/megatron"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 )
@@ -50,6 +51,21 @@ func TestMegatronTypes(t *testing.T) {
 	got := printAll(t, megatron.Format{}, map[string][]byte{"/a.idx": idx, "/a.bin": bin}, "/a.idx", "tokens")
 	if got != "0: error: /a.idx: document 0: a token at byte 0 of /a.bin is beyond 32 bits\n1: tokens [7]" {
 		t.Errorf("wide tokens: %s", got)
+	}
+}
+
+// TestMegatronLimit: a document's limit counts its bytes in the .bin, however it is cut into sequences.
+func TestMegatronLimit(t *testing.T) {
+	for code, size := range map[byte]int64{8: 2, 4: 4} {
+		idx, bin := pair([][][]int32{{make([]int32, 10), make([]int32, 10), make([]int32, 10)}})
+		idx[17], bin = code, append(bin, make([]byte, 60)...)
+		st, obj := stored(t, map[string][]byte{"/a.idx": idx, "/a.bin": bin}, "/a.idx")
+		for limit, good := range map[int64]bool{30 * size: true, 30*size - 1: false} {
+			got, err := formattest.ReadAll(t.Context(), megatron.Format{}, st, obj, format.Options{Columns: []string{"tokens"}, MaxRecord: limit})
+			if err != nil || len(got) != 1 || (got[0].Err == nil) != good {
+				t.Errorf("dtype %d, at most %d bytes: %v, %v", code, limit, got, err)
+			}
+		}
 	}
 }
 

@@ -27,6 +27,8 @@ func TestWebDatasetEdges(t *testing.T) {
 	}()
 	noEnd := tarOf([]member{{"1.txt", "a"}, {"2.txt", strings.Repeat("\x00", 1024)}})
 	noEnd = noEnd[:len(noEnd)-1024]
+	large := tarOf([]member{{"1.txt", "a"}, {"1.bin", strings.Repeat("x", 600_000)}, {"2.txt", "b"}})
+	legacy := tarOf([]member{{"\xd6\xd0.txt", "a\xff"}, {"\xce\xc4.txt", "b"}})
 	for _, c := range []struct {
 		name    string
 		data    []byte
@@ -50,6 +52,8 @@ func TestWebDatasetEdges(t *testing.T) {
 			"user: chunk 0: /a.tar: none of its 2 files is named like a sample: key.extension (such as 000017.txt)"},
 		{"no members", tarOf(nil), []string{"txt"}, ""},
 		{"no end mark after zeros", noEnd, []string{"txt"}, "0: \"a\"\nuser: chunk 0: /a.tar: the tar is cut off at byte 2560, in or after member 2.txt: copy the file again"},
+		{"cut in a member that is skipped", large[:500_000], []string{"txt"}, "user: chunk 0: /a.tar: the tar is cut off at byte 500000, in or after member 1.bin: copy the file again"},
+		{"names that are not UTF-8", legacy, []string{"txt"}, "0: error: /a.tar: sample 0 (\uFFFD): byte 1 of the member .txt is not valid UTF-8\n1: \"b\""},
 		{"concatenated", slices.Concat(tarOf([]member{{"1.txt", "a"}}), tarOf([]member{{"2.txt", "b"}})), []string{"txt"},
 			"user: chunk 0: /a.tar: there is data after the end-of-archive mark, from byte 2048 on (after member 1.txt): split concatenated tars, or write them as one"},
 		{"not a tar", bytes.Repeat([]byte("no tar "), 200), []string{"txt"},

@@ -134,13 +134,15 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, s.damage(err)
 }
 
-// Skip moves n bytes ahead without reading them and reports whether it could: a
-// compressed file must be read.
-func (s *Stream) Skip(n int64) bool {
-	if s.codec == "" {
-		s.raw.Off += n
+// Skip moves n bytes ahead without reading them, or to the end of the file, and returns how many it could: none of a
+// compressed file, which must be read.
+func (s *Stream) Skip(n int64) int64 {
+	if s.codec != "" {
+		return 0
 	}
-	return s.codec == ""
+	n = min(n, max(s.raw.File.Object.Size-s.raw.Off, 0))
+	s.raw.Off += n
+	return n
 }
 
 // Held is the memory of the decompression, in bytes.

@@ -260,7 +260,7 @@ func (a *elements) next() (bool, error) {
 func (a *elements) finish() error {
 	c, err := a.token()
 	if err == nil && a.from < len(a.buf) {
-		return fault.Userf("%s: byte %d: only white space may follow the end of the JSON value, not %q", a.uri, a.off, string(c))
+		return fault.Userf("%s: byte %d: only white space may follow the end of the JSON value, not %q%s", a.uri, a.off, string(c), a.orLines())
 	}
 	return err
 }
@@ -298,8 +298,7 @@ func (a *elements) element() ([]byte, error) {
 			}
 			return data[:end], nil
 		case end < 0 && (!short || a.end):
-			return nil, fault.Userf("%s: element %d (byte %d) is not valid JSON: %s: fix the file, as what follows in an array cannot be read",
-				a.uri, a.row, a.off, problem)
+			return nil, a.broken(problem)
 		case int64(len(data)) > a.limit:
 			return nil, a.long()
 		}
@@ -307,6 +306,23 @@ func (a *elements) element() ([]byte, error) {
 			return nil, err
 		}
 	}
+}
+
+// broken is the error of a value that ends the file.
+func (a *elements) broken(problem string) error {
+	if a.layout == layoutObject {
+		return fault.Userf("%s: the object at byte %d is not valid JSON: %s: fix the file%s", a.uri, a.off, problem, a.orLines())
+	}
+	return fault.Userf("%s: element %d (byte %d) is not valid JSON: %s: fix the file, as what follows in an array cannot be read",
+		a.uri, a.row, a.off, problem)
+}
+
+// orLines is what to do with a file that is taken for one object, and may be meant as lines.
+func (a *elements) orLines() string {
+	if a.layout != layoutObject {
+		return ""
+	}
+	return "; if it has an object on each line, set the source's format: jsonl, which can skip a bad one"
 }
 
 func (a *elements) long() error {

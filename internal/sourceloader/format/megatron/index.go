@@ -297,7 +297,7 @@ func (d *documentReader) readSequence(wanted bool) (bad, err error) {
 	switch {
 	case !wanted || n == 0:
 		return nil, nil
-	case n > d.pair.limit-4*int64(len(d.tokens)):
+	case n > d.pair.limit-types[d.pair.dtype].size*int64(len(d.tokens)):
 		return format.TooLong(d.pair.limit, "%s: document %d is", d.pair.uri, d.doc-1), nil
 	}
 	return d.readTokens(at, n)

@@ -53,12 +53,15 @@ func (t *archive) Seek(n int64, whence int) (int64, error) {
 	if whence != io.SeekCurrent || n < 0 {
 		return t.off, errors.New("a tar is read forward only")
 	}
-	if ahead := int64(t.buf.Buffered()); n > ahead && t.s.Skip(n-ahead) {
-		t.buf.Reset(t.s)
-		t.off += n
-		return t.off, nil
+	left := n
+	if ahead := int64(t.buf.Buffered()); n > ahead {
+		if skipped := t.s.Skip(n - ahead); skipped > 0 {
+			t.buf.Reset(t.s)
+			t.off += ahead + skipped
+			left -= ahead + skipped
+		}
 	}
-	for left := n; left > 0; {
+	for left > 0 {
 		skipped, err := t.buf.Discard(int(min(left, 1<<30)))
 		t.off += int64(skipped)
 		left -= int64(skipped)
