@@ -191,22 +191,7 @@ func Listen(address string, sec Security) (net.Listener, error) {
 		return sec.network.Listen(address)
 	}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		l, err := net.Listen("unix", path)
-		if errors.Is(err, syscall.EADDRINUSE) && abandoned(path) {
-			if err = os.Remove(path); err == nil {
-				l, err = net.Listen("unix", path)
-			}
-		}
-		if errors.Is(err, syscall.EINVAL) {
-			return nil, fault.Userf("listening on %s: %w: the path has %d bytes, which is too long for a socket; choose one of at most 103", address, err, len(path))
-		}
-		if err != nil {
-			return nil, fault.Userf("listening on %s: %w; is another service using it? choose another path", address, err)
-		}
-		if err := os.Chmod(path, 0o600); err != nil {
-			return nil, errors.Join(fault.Userf("closing %s to other users: %w; choose another path", address, err), l.Close())
-		}
-		return l, nil
+		return listenUnix(path)
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -217,19 +202,6 @@ func Listen(address string, sec Security) (net.Listener, error) {
 			"give --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1, or say --insecure if the network is trusted", address)
 	}
 	return listenTCP(host, address, "--listen")
-}
-
-// abandoned says whether a path is a socket that nobody listens on: one that a process which was killed left there.
-func abandoned(path string) bool {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode().Type() != os.ModeSocket {
-		return false
-	}
-	conn, err := net.Dial("unix", path)
-	if err == nil {
-		conn.Close()
-	}
-	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // ListenPages opens address (HOST:PORT) for pages about the service, in HTTP. Off loopback it insists on
