@@ -3,7 +3,9 @@ package inference
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -56,19 +58,22 @@ type outcome struct {
 	Bad    string            `json:"bad,omitempty"`    // why the record is a bad one, if it is
 }
 
-// read takes an answer to n records apart. Its error is about all of them.
-func read(fields []field, data []byte, n int) ([]outcome, error) {
+// read takes an answer to n records apart. Its error is about all of them. What it shows of the answer passes hide.
+func read(fields []field, data []byte, n int, hide func(string) string) ([]outcome, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var answer any
 	if err := d.Decode(&answer); err != nil {
-		return nil, fault.Userf("the answer is not JSON: %v; it begins with %q", err, beginning(data))
+		return nil, fault.Userf("the answer is not JSON: %v; it begins with %q", err, beginning(hide(string(data))))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fault.Userf(`there is more behind the answer's JSON; if the server streams, set "stream": false in the request; the answer begins with %q`, beginning(hide(string(data))))
 	}
 	all := make([]outcome, n)
 	for _, f := range fields {
 		values, err := f.values(answer, n)
 		if err != nil {
-			return nil, fault.Userf("%w; the answer begins with %q", err, beginning(data))
+			return nil, fault.Userf("%s; the answer begins with %q", hide(err.Error()), beginning(hide(string(data))))
 		}
 		for i := range all {
 			raw, err := encode(values[i])
@@ -76,8 +81,8 @@ func read(fields []field, data []byte, n int) ([]outcome, error) {
 				return nil, err
 			}
 			var v format.Value
-			if why := f.value(raw, &v); why != "" {
-				all[i] = outcome{Bad: why}
+			if !f.value(raw, &v) {
+				all[i] = outcome{Bad: f.wrong(hide(string(raw)))}
 			} else if all[i].Bad == "" {
 				all[i].Values = append(all[i].Values, raw)
 			}
@@ -87,9 +92,9 @@ func read(fields []field, data []byte, n int) ([]outcome, error) {
 }
 
 // beginning is what of an answer is shown.
-func beginning(data []byte) string {
+func beginning(said string) string {
 	const most = 200
-	return strings.ToValidUTF8(string(data[:min(len(data), most)]), "?")
+	return strings.ToValidUTF8(said[:min(len(said), most)], "?")
 }
 
 // values are those of n records.
@@ -140,8 +145,8 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// value reads a value of the field, and says what is wrong with it, "" if nothing.
-func (f *field) value(raw []byte, v *format.Value) (wrong string) {
+// value reads a value of the field, and reports whether it is one.
+func (f *field) value(raw []byte, v *format.Value) bool {
 	text := string(raw)
 	*v = format.Value{Kind: f.kind}
 	var err error
@@ -150,22 +155,27 @@ func (f *field) value(raw []byte, v *format.Value) (wrong string) {
 		var s *string
 		if err = json.Unmarshal(raw, &s); err == nil && s != nil {
 			v.Bytes = []byte(*s)
-			return ""
+			return true
 		}
 	case format.Int:
 		if v.Int, err = strconv.ParseInt(text, 10, 64); err == nil {
-			return ""
+			return true
 		}
 	case format.Float:
 		if v.Float, err = strconv.ParseFloat(text, 64); err == nil {
-			return ""
+			return true
 		}
 	case format.Bool:
 		if text == "true" || text == "false" {
 			v.Int = int64(len("false") - len(text))
-			return ""
+			return true
 		}
 	}
+	return false
+}
+
+// wrong is what is wrong with what is no value of the field.
+func (f *field) wrong(text string) string {
 	if len(text) > mostShown {
 		text = strings.ToValidUTF8(text[:mostShown], "") + "..."
 	}

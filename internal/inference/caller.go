@@ -5,14 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/object"
@@ -28,6 +25,7 @@ type Caller struct {
 	rows    int // of a request
 	server  *server
 	ledger  *Ledger
+	every   time.Duration // see keepEvery
 }
 
 var _ transform.Caller = (*Caller)(nil)
@@ -38,7 +36,7 @@ const batches = 4
 // Open returns the function of a step whose paths are resolved, for a source. log hears of a server that
 // does not answer. Errors are of class fault.User. Nothing is sent before it is called.
 func Open(step *jobspec.Call, pages Pages, log *slog.Logger) (*transform.Function, error) {
-	c := &Caller{rows: step.Rows}
+	c := &Caller{rows: step.Rows, every: keepEvery}
 	var err error
 	if c.request, err = parseRequest(step.Request, step.Rows); err != nil {
 		return nil, fault.Userf("request: %w", err)
@@ -49,7 +47,7 @@ func Open(step *jobspec.Call, pages Pages, log *slog.Logger) (*transform.Functio
 	if c.server, err = newServer(step, log); err != nil {
 		return nil, err
 	}
-	digest, err := meaning(step)
+	digest, err := meaning(step, len(c.request.columns))
 	if err != nil {
 		return nil, err
 	}
@@ -82,18 +80,19 @@ func openStore(answers string) (object.Store, error) {
 // Close ends connections that nobody uses.
 func (c *Caller) Close() { c.server.client.CloseIdleConnections() }
 
-// keepTime is how long a call that is given up may take to write what was answered: a loader that
-// has some seconds to end.
-const keepTime = 3 * time.Second
-
-// meaning is the digest of what decides an answer: not where the server is, nor how it is asked.
-func meaning(step *jobspec.Call) ([32]byte, error) {
+// meaning is the digest of what decides an answer: not where the server is, nor how it is asked. Its second form is that of
+// requests with several columns, whose values had no order in the keys of the first, so that an answer may be another record's.
+func meaning(step *jobspec.Call, columns int) ([32]byte, error) {
+	version := "millrace call 2\n"
+	if columns == 1 {
+		version = "millrace call\n"
+	}
 	var form any
 	if err := json.Unmarshal([]byte(step.Request), &form); err != nil {
 		return [32]byte{}, fault.Userf("request: %w", err)
 	}
 	data, err := encode(map[string]any{"request": form, "give": step.Give, "version": step.Version})
-	return sha256.Sum256(append([]byte("millrace call\n"), data...)), err
+	return sha256.Sum256(append([]byte(version), data...)), err
 }
 
 // asked is a record of a call.
@@ -107,90 +106,59 @@ type asked struct {
 
 // Call implements transform.Caller. What was answered is in the ledger on return, whatever the error.
 func (c *Caller) Call(ctx context.Context, in *format.Batch) (*format.Batch, []int32, error) {
-	all, pages, err := c.look(ctx, in)
+	all, err := c.look(ctx, in)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := c.ask(ctx, all, pages); err != nil {
+	for _, p := range pagesFor(unknown(all)) {
+		if err := p.read(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := c.ask(ctx, unknown(all)); err != nil {
 		return nil, nil, err
 	}
 	return c.records(in, all)
 }
 
-// look finds out what is known of records.
-func (c *Caller) look(ctx context.Context, in *format.Batch) (all []asked, pages []*page, err error) {
+// look finds the places of records in the ledger.
+func (c *Caller) look(ctx context.Context, in *format.Batch) ([]asked, error) {
 	file, _ := format.FileOf(ctx)
-	all = make([]asked, in.Len())
+	all := make([]asked, in.Len())
+	var p *page
 	last := ""
 	var rec format.Record
 	for i := range all {
 		in.Record(i, &rec)
 		if name := c.ledger.pages.name(file, rec.Row); name != last {
-			p, err := c.ledger.page(ctx, name)
-			if err != nil {
-				return nil, nil, err
+			var err error
+			if p, err = c.ledger.page(name); err != nil {
+				return nil, err
 			}
-			pages, last = append(pages, p), name
+			last = name
 		}
 		a := &all[i]
-		a.page, a.row = pages[len(pages)-1], rec.Row
-		if a.say, a.bad = c.request.row(rec.Values); a.bad != nil {
+		a.page, a.row = p, rec.Row
+		values, err := c.request.values(rec.Values)
+		if a.bad = err; err != nil {
 			continue
 		}
-		if a.key, err = key(rec.Values); err != nil {
-			return nil, nil, err
+		if a.say, err = c.request.row(values); err != nil {
+			return nil, err
+		}
+		if a.key, err = key(values); err != nil {
+			return nil, err
 		}
 	}
-	return all, pages, nil
+	return all, nil
 }
 
-// key is the name of a record in the ledger: its columns, as the form of the request is that of the pages.
-func key(values []format.Value) (string, error) {
-	all := make([]any, len(values))
-	for i := range values {
-		var err error
-		if all[i], err = jsonValue(&values[i]); err != nil {
-			return "", err
-		}
-	}
-	data, err := encode(all)
+// key is the name of a record in the ledger: the values of its columns, whose names and order the form of the request
+// has, which is that of the pages.
+func key(values []any) (string, error) {
+	data, err := encode(values)
 	digest := sha256.Sum256(data)
 	return hex.EncodeToString(digest[:16]), err
-}
-
-// ask has the server answer what no page knows, and writes what it said.
-func (c *Caller) ask(ctx context.Context, all []asked, pages []*page) error {
-	var mu sync.Mutex // guards found
-	found := map[*page]map[string]outcome{}
-	work, within := errgroup.WithContext(ctx)
-	work.SetLimit(cap(c.server.slots))
-	for todo := unknown(all); len(todo) > 0; {
-		part := todo[:min(c.rows, len(todo))]
-		todo = todo[len(part):]
-		work.Go(func() error {
-			outcomes, err := c.part(within, part)
-			mu.Lock()
-			defer mu.Unlock()
-			for i, o := range outcomes {
-				if found[part[i].page] == nil {
-					found[part[i].page] = map[string]outcome{}
-				}
-				found[part[i].page][part[i].key] = o
-			}
-			return err
-		})
-	}
-	err := work.Wait()
-	keeping := ctx
-	if ctx.Err() != nil {
-		var stop context.CancelFunc
-		keeping, stop = context.WithTimeout(context.WithoutCancel(ctx), keepTime)
-		defer stop()
-	}
-	for _, p := range pages { // what was answered is kept, whatever else went wrong
-		err = errors.Join(err, p.add(keeping, found[p]))
-	}
-	return err
 }
 
 // unknown are the records that no page has an answer to, each once.
@@ -205,46 +173,21 @@ func unknown(all []asked) (todo []asked) {
 			continue
 		}
 		seen[place{a.page, a.key}] = true
-		if _, known := a.page.known[a.key]; !known {
+		if _, known := a.page.answer(a.key); !known {
 			todo = append(todo, a)
 		}
 	}
 	return todo
 }
 
-// part asks about some records, about fewer at a time if the server refuses them together. Those that it
-// returns are the first of them, all unless there is an error.
-func (c *Caller) part(ctx context.Context, part []asked) ([]outcome, error) {
-	rows := make([]any, len(part))
-	for i := range part {
-		rows[i] = part[i].say
-	}
-	body, err := c.request.body(rows)
-	if err != nil {
-		return nil, err
-	}
-	answer, err := c.server.post(ctx, body)
-	var outcomes []outcome
-	if err == nil {
-		if outcomes, err = read(c.fields, answer, len(part)); err == nil {
-			return outcomes, nil
+// pagesFor are the pages of records, in their order.
+func pagesFor(all []asked) (pages []*page) {
+	for _, a := range all {
+		if n := len(pages); n == 0 || pages[n-1] != a.page {
+			pages = append(pages, a.page)
 		}
 	}
-	refused := (*refusal)(nil)
-	switch {
-	case fault.ClassOf(err) == fault.Lost || ctx.Err() != nil:
-		return nil, err
-	case len(part) > 1 && (errors.As(err, &refused) || answer != nil):
-		half := len(part) / 2
-		if outcomes, err = c.part(ctx, part[:half]); err != nil {
-			return outcomes, err
-		}
-		more, err := c.part(ctx, part[half:])
-		return append(outcomes, more...), err
-	case errors.As(err, &refused):
-		return []outcome{{Bad: "the model server refuses it: " + refused.said}}, nil
-	}
-	return nil, fault.Userf("row %d: %w", part[0].row, err)
+	return pages
 }
 
 // records are the answers as records, those without one being bad.
@@ -255,7 +198,8 @@ func (c *Caller) records(in *format.Batch, all []asked) (*format.Batch, []int32,
 		rec.Row, rec.Part = in.Key(i)
 		from[i] = int32(i)
 		if rec.Err == nil {
-			if err := c.values(all[i].page.known[all[i].key], &rec); err != nil {
+			o, _ := all[i].page.answer(all[i].key)
+			if err := c.values(o, &rec); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -275,8 +219,8 @@ func (c *Caller) values(o outcome, rec *format.Record) error {
 	}
 	rec.Values = make([]format.Value, len(c.fields))
 	for i := range c.fields {
-		if wrong := c.fields[i].value(o.Values[i], &rec.Values[i]); wrong != "" {
-			return fault.Userf("an entry of the ledger is not of this step: %s", wrong)
+		if !c.fields[i].value(o.Values[i], &rec.Values[i]) {
+			return fault.Userf("an entry of the ledger is not of this step: %s", c.fields[i].wrong(string(o.Values[i])))
 		}
 	}
 	return nil

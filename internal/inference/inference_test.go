@@ -234,6 +234,8 @@ func TestWrong(t *testing.T) {
 		want   string
 	}{
 		{"not JSON", said("<html>"), nil, 3, `the answer is not JSON`},
+		{"streamed", said("{\"data\": [{\"score\": 1, \"text\": \"The\"}]}\n{\"data\": []}\n"), nil, 1, `"stream": false`},
+		{"an error behind", said(`{"data": [{"score": 1, "text": "a"}]} {"error": "out of memory"}`), nil, 1, "row 0: there is more behind the answer's JSON"},
 		{"another field", said(`{"scores": [1]}`), nil, 1, `row 0: the answer has no field data; the answer begins with "{\"scores\"`},
 		{"too few", said(`{"data": []}`), nil, 3, "the answer has at data a list of 0, and 1 records were sent"},
 		{"no list", said(`{"data": {"score": 1}}`), nil, 1, "the answer has at data an object"},
@@ -326,7 +328,11 @@ func TestForms(t *testing.T) {
 		for _, column := range r.columns {
 			row = append(row, values[column.path[0]-'a'])
 		}
-		say, err := r.row(row)
+		all, err := r.values(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		say, err := r.row(all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +391,7 @@ func TestMissingEntry(t *testing.T) {
 	store, ctx := &object.Memory{}, t.Context()
 	l := &Ledger{open: func() (object.Store, error) { return store, nil }, prefix: "p", pages: pagesOf}
 	for i := range 3 {
-		p, err := l.page(ctx, l.pages.name(0, 0))
+		p, err := l.page(l.pages.name(0, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +402,12 @@ func TestMissingEntry(t *testing.T) {
 	if err := store.Delete(ctx, "p/000000/000000000000/000002.json"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.page(ctx, l.pages.name(0, 0)); fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "000002.json of the ledger is missing") {
+	fresh := &Ledger{open: l.open, prefix: "p", pages: pagesOf}
+	p, err := fresh.page(l.pages.name(0, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.read(ctx); fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "000002.json of the ledger is missing") {
 		t.Errorf("a missing entry: %v", err)
 	}
 }
@@ -409,7 +420,7 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		say, err := r.row(make([]format.Value, len(r.columns)))
+		say, err := r.row(make([]any, len(r.columns)))
 		if err != nil {
 			t.Fatal(err)
 		}

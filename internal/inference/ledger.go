@@ -7,9 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/object"
@@ -26,7 +30,16 @@ type Ledger struct {
 	open   func() (object.Store, error) // the same one each time
 	prefix string                       // of the pages of one form of requests
 	pages  Pages
+	mu     sync.Mutex // guards kept
+	kept   []*page    // the last ones that were asked for, the last one first
 }
+
+// How many pages of a ledger are kept for the next call, and how many bytes of answers: records come one after the
+// other, and to read a page for each of its records would take the square of its length.
+const (
+	keptPages = 16
+	keptBytes = 16 << 20
+)
 
 // Pages says which records share a page of a ledger: some hundred of them, since an object for each
 // would be many, and one for a file much to read for a few. Whoever asks about a source has to
@@ -41,26 +54,58 @@ func (p Pages) name(file int, row int64) string {
 	return fmt.Sprintf("%06d/%012d", file/max(p.Files, 1), row/max(p.Rows, 1))
 }
 
-// page is what is known of the records of one.
+// page is what is known of the records of one. It is safe for concurrent use.
 type page struct {
 	store   object.Store
 	name    string
-	entries int // read so far
+	bytes   atomic.Int64 // about what known takes
+	mu      sync.Mutex   // guards the fields below, also while entries are read and written
+	entries int          // read so far
 	known   map[string]outcome
 }
 
-// page opens a page by its name.
-func (l *Ledger) page(ctx context.Context, name string) (*page, error) {
+// page returns a page by its name, with what was read of it before.
+func (l *Ledger) page(name string) (*page, error) {
 	store, err := l.open()
 	if err != nil {
 		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("answers: %w", err))
 	}
-	p := &page{store: store, name: l.prefix + "/" + name, known: map[string]outcome{}}
-	return p, p.read(ctx)
+	name = l.prefix + "/" + name
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &page{store: store, name: name, known: map[string]outcome{}}
+	if at := slices.IndexFunc(l.kept, func(p *page) bool { return p.name == name }); at >= 0 {
+		p = l.kept[at]
+		l.kept = slices.Delete(l.kept, at, at+1)
+	}
+	l.kept = slices.Insert(l.kept, 0, p)
+	bytes := int64(0)
+	for i := range l.kept {
+		if bytes += l.kept[i].bytes.Load(); i > 0 && (i >= keptPages || bytes > keptBytes) {
+			l.kept = slices.Delete(l.kept, i, len(l.kept))
+			break
+		}
+	}
+	return p, nil
+}
+
+// answer is what is known of a record. It stays, as an entry never changes.
+func (p *page) answer(record string) (o outcome, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o, known = p.known[record]
+	return o, known
 }
 
 // read takes in the entries that were written since.
 func (p *page) read(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.readOn(ctx)
+}
+
+// readOn is read for whoever has locked the page.
+func (p *page) readOn(ctx context.Context) error {
 	after := ""
 	if p.entries > 0 {
 		after = p.entry(p.entries)
@@ -77,9 +122,11 @@ func (p *page) read(ctx context.Context) error {
 		if number != p.entries+1 {
 			return fault.Userf("%s: entry %s of the ledger is missing, and %s is there: restore it, or name another folder for answers", p.store, p.entry(p.entries+1), info.Key)
 		}
-		if err := p.take(ctx, info.Key); err != nil {
+		answers, err := p.answers(ctx, info.Key)
+		if err != nil {
 			return err
 		}
+		p.take(answers)
 		p.entries = number
 	}
 	return nil
@@ -87,53 +134,64 @@ func (p *page) read(ctx context.Context) error {
 
 func (p *page) entry(number int) string { return fmt.Sprintf("%s/%06d.json", p.name, number) }
 
-// take takes in an entry: what is known stays.
-func (p *page) take(ctx context.Context, key string) error {
-	data, err := p.store.Get(ctx, key, object.Whole)
-	if err != nil {
-		return err
-	}
-	answers, err := decodeEntry(data)
-	if err != nil {
-		return fault.Userf("%s: entry %s of the ledger is damaged (%w): restore it, or name another folder for answers", p.store, key, err)
-	}
-	for record, o := range answers {
-		if _, ok := p.known[record]; !ok {
-			p.known[record] = o
+// answers reads an entry, a second time before it is said to be damaged.
+func (p *page) answers(ctx context.Context, key string) (map[string]outcome, error) {
+	for again := false; ; again = true {
+		data, err := p.store.Get(ctx, key, object.Whole)
+		if err != nil {
+			return nil, err
+		}
+		answers, err := decodeEntry(data)
+		if err == nil {
+			return answers, nil
+		}
+		if again {
+			return nil, fault.Userf("%s: entry %s of the ledger is damaged (%w): restore it, or name another folder for answers", p.store, key, err)
 		}
 	}
-	return nil
 }
 
-// add writes answers. On return known has all of the records, be it with what another wrote
-// meanwhile.
+// take takes answers in: what is known stays.
+func (p *page) take(answers map[string]outcome) {
+	for record, o := range answers {
+		if _, ok := p.known[record]; ok {
+			continue
+		}
+		p.known[record] = o
+		size := len(record) + len(o.Bad) + 100 // some for the map
+		for _, v := range o.Values {
+			size += len(v)
+		}
+		p.bytes.Add(int64(size))
+	}
+}
+
+// add writes answers but for those that are known, and takes them out of the map. On return known has all of the
+// records, be it with what another wrote meanwhile; after an error what was not written is in the map.
 func (p *page) add(ctx context.Context, answers map[string]outcome) error {
-	for len(answers) > 0 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		maps.DeleteFunc(answers, func(record string, _ outcome) bool { _, known := p.known[record]; return known })
+		if len(answers) == 0 {
+			return nil
+		}
 		data, err := encodeEntry(answers)
 		if err != nil {
 			return err
 		}
-		err = p.store.PutIfAbsent(ctx, p.entry(p.entries+1), data)
-		if err == nil {
+		switch err := p.store.PutIfAbsent(ctx, p.entry(p.entries+1), data); {
+		case err == nil:
 			p.entries++
-			for record, o := range answers {
-				p.known[record] = o
-			}
-			return nil
-		}
-		if !errors.Is(err, object.ErrExists) {
+			p.take(answers)
+		case !errors.Is(err, object.ErrExists):
 			return err
-		}
-		if err := p.read(ctx); err != nil {
-			return err
-		}
-		for record := range answers {
-			if _, ok := p.known[record]; ok {
-				delete(answers, record)
+		default:
+			if err := p.readOn(ctx); err != nil {
+				return err
 			}
 		}
 	}
-	return nil
 }
 
 // entry is an object of a page.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -18,9 +20,9 @@ import (
 
 // request is the form of a request: JSON whose strings may be templates over columns.
 type request struct {
-	form    any // map[string]any, []any, repeated, template, and what else json.Decoder gives
-	columns []column
-	several bool // form has a repeated
+	form    any      // map[string]any, []any, repeated, template, and what else json.Decoder gives
+	columns []column // in the order in which form names them, its keys rising: that of the values in a record's key
+	several bool     // form has a repeated
 }
 
 // column is what a request takes of a record.
@@ -73,7 +75,7 @@ func parseRequest(text string, rows int) (*request, error) {
 func (r *request) templates(v any) (_ any, err error) {
 	switch v := v.(type) {
 	case map[string]any:
-		for key := range v {
+		for _, key := range slices.Sorted(maps.Keys(v)) {
 			if v[key], err = r.templates(v[key]); err != nil {
 				return nil, err
 			}
@@ -156,8 +158,20 @@ func templated(v any) bool {
 	return false
 }
 
-// row is what a request says of one record: it decides the answer.
-func (r *request) row(values []format.Value) (any, error) {
+// values are those of a record's columns as JSON has them. Its error is about the record.
+func (r *request) values(of []format.Value) ([]any, error) {
+	all := make([]any, len(of))
+	for i := range of {
+		var err error
+		if all[i], err = jsonValue(&of[i]); err != nil {
+			return nil, fault.Userf("column %q, which a request takes, %w", r.columns[i].path, err)
+		}
+	}
+	return all, nil
+}
+
+// row is what a request says of the record with these values: it decides the answer.
+func (r *request) row(values []any) (any, error) {
 	if !r.several {
 		return fill(r.form, values)
 	}
@@ -224,7 +238,7 @@ func encode(v any) ([]byte, error) {
 }
 
 // fill puts values in the place of templates.
-func fill(v any, values []format.Value) (_ any, err error) {
+func fill(v any, values []any) (_ any, err error) {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
@@ -249,9 +263,9 @@ func fill(v any, values []format.Value) (_ any, err error) {
 }
 
 // fill is a value as it is, if the template is that value alone, and else a text.
-func (t template) fill(values []format.Value) (any, error) {
+func (t template) fill(values []any) (any, error) {
 	if len(t) == 1 && t[0].literal == "" {
-		return jsonValue(&values[t[0].column])
+		return values[t[0].column], nil
 	}
 	var b strings.Builder
 	for _, p := range t {
@@ -259,11 +273,7 @@ func (t template) fill(values []format.Value) (any, error) {
 		if p.column < 0 {
 			continue
 		}
-		v, err := jsonValue(&values[p.column])
-		if err != nil {
-			return nil, err
-		}
-		switch v := v.(type) {
+		switch v := values[p.column].(type) {
 		case nil:
 		case string:
 			b.WriteString(v)
@@ -287,14 +297,14 @@ func jsonValue(v *format.Value) (any, error) {
 		return string(v.Bytes), nil
 	case format.Bytes:
 		if !utf8.Valid(v.Bytes) {
-			return nil, fault.Userf("a column that a request takes is bytes that are no UTF-8")
+			return nil, errors.New("has bytes that are no UTF-8")
 		}
 		return string(v.Bytes), nil
 	case format.Int:
 		return v.Int, nil
 	case format.Float:
 		if math.IsNaN(v.Float) || math.IsInf(v.Float, 0) {
-			return nil, fault.Userf("a column that a request takes is %v, which JSON cannot say", v.Float)
+			return nil, fmt.Errorf("has %v, which JSON cannot say", v.Float)
 		}
 		return json.Number(strconv.FormatFloat(v.Float, 'g', -1, 64)), nil
 	case format.Bool:

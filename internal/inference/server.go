@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +15,10 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"golang.org/x/time/rate"
 
@@ -38,6 +42,8 @@ type server struct {
 const (
 	// mostAnswer is the bytes of an answer at most.
 	mostAnswer = 64 << 20
+	// mostRedirects is how many of them one request follows.
+	mostRedirects = 5
 	// patience is how long a server that is busy or away is asked again, before the work is given back:
 	// it is longer than most take to load a model.
 	patience = 2 * time.Minute
@@ -55,10 +61,11 @@ func newServer(step *jobspec.Call, log *slog.Logger) (*server, error) {
 		return nil, fault.Userf("url: valid is http://HOST:PORT/PATH or https://...; credentials come from the environment, by token_env")
 	}
 	s := &server{
-		url: step.URL, name: (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String(), tokenEnv: step.TokenEnv, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
+		url: step.URL, name: plain(u), tokenEnv: step.TokenEnv, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
 		client: &http.Client{
-			Timeout:   time.Duration(step.Timeout) * time.Second,
-			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: step.Parallel, ForceAttemptHTTP2: true},
+			Timeout:       time.Duration(step.Timeout) * time.Second,
+			CheckRedirect: redirected,
+			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: step.Parallel, ForceAttemptHTTP2: true},
 		},
 		slots: make(chan struct{}, step.Parallel),
 	}
@@ -87,7 +94,7 @@ func (s *server) post(ctx context.Context, body []byte) ([]byte, error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		if s.limit != nil {
 			if err := s.limit.Wait(ctx); err != nil {
-				return nil, err
+				return nil, fault.As(fault.Lost, err)
 			}
 		}
 		answer, after, err := s.once(ctx, body)
@@ -126,52 +133,109 @@ func (s *server) once(ctx context.Context, body []byte) (answer []byte, after ti
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if s.tokenEnv != "" {
-		token := os.Getenv(s.tokenEnv)
-		if token == "" {
-			return nil, 0, fault.Userf("token_env: the environment variable %s is not set on this machine, and %s is to get it", s.tokenEnv, s.name)
+		token, err := s.token()
+		if err != nil {
+			return nil, 0, err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
-		var from *url.Error
-		if errors.As(err, &from) {
-			err = from.Err // without the URL, whose query may be secret
-		}
-		return nil, 0, fault.Lostf("asking %s: %w", s.name, err)
+		return nil, 0, s.unanswered(err)
 	}
 	defer resp.Body.Close() // read as far as it is used
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, mostAnswer+1))
 	if err != nil {
 		return nil, 0, fault.Lostf("reading the answer of %s: %w", s.name, err)
 	}
+	if err := s.status(resp, answer); err != nil {
+		return nil, retryAfter(resp), err
+	}
 	if len(answer) > mostAnswer {
 		return nil, 0, &refusal{fmt.Sprintf("the answer has more than %d MiB", mostAnswer>>20)}
 	}
-	return answer, retryAfter(resp), s.status(resp.StatusCode, answer)
+	return answer, 0, nil
+}
+
+// token is the bearer token.
+func (s *server) token() (string, error) {
+	token := os.Getenv(s.tokenEnv)
+	if token == "" {
+		return "", fault.Userf("token_env: the environment variable %s is not set on this machine, and %s is to get it", s.tokenEnv, s.name)
+	}
+	if strings.ContainsFunc(token, unicode.IsControl) {
+		return "", fault.Userf("token_env: the environment variable %s has a line break or another control character, which no token has: write the token alone into it", s.tokenEnv)
+	}
+	return token, nil
+}
+
+// hide takes the token out of what a server said, which may repeat what it was sent.
+func (s *server) hide(said string) string {
+	token := os.Getenv(s.tokenEnv)
+	if s.tokenEnv == "" || token == "" {
+		return said
+	}
+	quoted, _ := json.Marshal(token)
+	inside := string(quoted[1 : len(quoted)-1])
+	return strings.NewReplacer(token, "***", inside, "***", strings.ReplaceAll(token, "/", `\/`), "***", url.QueryEscape(token), "***").Replace(said)
+}
+
+// unanswered is the error of a request without an answer: of class fault.User if the next one would get none either.
+func (s *server) unanswered(err error) error {
+	if from, ok := errors.AsType[*url.Error](err); ok {
+		err = from.Err // without the URL, whose query may be secret
+	}
+	said := fmt.Sprintf("asking %s: %s", s.name, s.hide(err.Error()))
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fault.Userf("%s; have this machine trust the server's certificate (the environment variable SSL_CERT_FILE names a file with authorities), or name the server in url as its certificate does", said)
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok || errors.Is(err, http.ErrSchemeMismatch) {
+		return fault.Userf("%s; without TLS its url begins with http://", said)
+	}
+	return fault.Lostf("%s", said)
 }
 
 // retryAfter is how long a server asks to wait, within bounds.
-func retryAfter(resp *http.Response) time.Duration {
-	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
-	if err != nil || seconds <= 0 {
-		return 0
+func retryAfter(resp *http.Response) (after time.Duration) {
+	header := resp.Header.Get("Retry-After")
+	if seconds, err := strconv.ParseInt(header, 10, 32); err == nil {
+		after = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(header); err == nil {
+		after = time.Until(at)
 	}
-	return min(time.Duration(seconds)*time.Second, patience/2)
+	return min(max(after, 0), patience/2)
 }
 
 // status is the error that a status code is.
-func (s *server) status(code int, answer []byte) error {
-	said := fmt.Sprintf("%s answers %d %s: %q", s.name, code, http.StatusText(code), beginning(answer))
-	switch {
-	case code >= 200 && code < 300:
+func (s *server) status(resp *http.Response, answer []byte) error {
+	code := resp.StatusCode
+	if code >= 200 && code < 300 {
 		return nil
+	}
+	said := fmt.Sprintf("%s answers %d %s: %q", s.name, code, http.StatusText(code), beginning(s.hide(string(answer))))
+	to, err := resp.Location()
+	switch {
 	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
 		return fault.Lostf("%s", said)
 	case code == http.StatusBadRequest, code == http.StatusUnprocessableEntity, code == http.StatusRequestEntityTooLarge:
 		return &refusal{said}
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return fault.Userf("%s; token_env names the environment variable with a token that it takes", said)
+	case code >= 300 && code < 400 && err == nil:
+		return fault.Userf("%s; it sends requests on to %s, which would get nothing of what they say: write the address that answers as url", said, s.hide(plain(to)))
 	}
 	return fault.Userf("%s; url has to be the address that requests are posted to, such as http://HOST:8000/v1/completions", said)
+}
+
+// plain is a URL without what may be secret.
+func plain(u *url.URL) string {
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// redirected has only redirects followed that send the same request on (307 and 308): the others would send one without a body.
+func redirected(req *http.Request, via []*http.Request) error {
+	if req.Method != http.MethodPost || len(via) > mostRedirects {
+		return http.ErrUseLastResponse
+	}
+	return nil
 }

@@ -69,11 +69,15 @@ func gone(err error) error {
 	return err
 }
 
-// readAgreed reads a block. What it finds wrong with its data two readings in a row have found.
+// readAgreed reads a block. What it finds wrong with its data two readings in a row have found; what a model server says
+// has nothing to do with the reading.
 func (s *Source) readAgreed(ctx context.Context, st store.Store, worker *transform.Worker, bans Bans, w *window) (content, error) {
 	before, last := "", ""
 	for range readings {
 		c, found, err := s.readWithin(ctx, st, worker, bans, w)
+		if transform.Asked(err) {
+			return nil, err
+		}
 		if err != nil && fault.ClassOf(err) != fault.User || errors.Is(err, store.ErrChanged) || errors.Is(err, store.ErrNotExist) {
 			return nil, missing(err)
 		}

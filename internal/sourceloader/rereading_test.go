@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,8 +14,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/planner/compile"
 	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // flaky is a store whose reads fail, or read something else, as harm says of the n-th.
@@ -198,5 +204,46 @@ func TestFetchNeverTheSame(t *testing.T) {
 	f.harm.Store(&whole)
 	if err := l.checked(t.Context(), id, want.Sum, take); err != nil || taken != 1 {
 		t.Errorf("once it reads well: %v, taken %d times", err, taken)
+	}
+}
+
+// saying is a function that fails as a whole, and says something else each time.
+type saying struct{ calls *atomic.Int64 }
+
+func (s saying) Call(context.Context, *format.Batch) (*format.Batch, []int32, error) {
+	return nil, nil, fault.Userf("row %d: request_id %d: no such key", 7*s.calls.Load(), s.calls.Add(1))
+}
+
+// TestCallsFail: what a model server says of a call ends the reading at once, and what another function says of one when the
+// next call fails as well, in whatever words: neither is the disk's fault.
+func TestCallsFail(t *testing.T) {
+	for step, most := range map[string]int64{
+		`{call: {url: 'http://x/', request: '{"t": "{text}"}', give: {column: text, at: t}, answers: a}}`: 1,
+		`{python: {function: 't:f'}}`: 2,
+	} {
+		rng := rand.New(rand.NewPCG(1, 1))
+		var files store.Memory
+		job := flowJob(t, rng, &files, step+", {tokenize: bytes}", false)
+		files = store.Memory{}
+		files.Put("d/0.jsonl", []byte("{\"text\":\"x\",\"k\":\"\"}\n"))
+		text := []transform.Column{{Name: "text", Kind: format.String}}
+		said := saying{new(atomic.Int64)}
+		open := func(uint64, *jobspec.Source, int) (*transform.Function, error) {
+			return &transform.Function{Name: "f", Kind: transform.MapFunction, In: text, Out: text, Caller: said}, nil
+		}
+		l := &Loader{opts: Options{Log: slog.New(slog.DiscardHandler)}, store: store.NewMetered(&files), shared: transform.NewShared(1, open)}
+		l.setJob(compile.LoaderJob(job))
+		l.cache = newCache(t.Context(), 1<<20, noDisk, l.load)
+		var err error
+		if l.executor, err = newExecutor(t.Context(), l.cache, 1); err != nil {
+			t.Fatal(err)
+		}
+		w := &window{cache: l.cache, id: blockID{}}
+		w.begin()
+		_, err = l.load(t.Context(), w)
+		w.count(0)
+		if fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "no such key") || said.calls.Load() != most {
+			t.Errorf("%s: class %v after %d calls, want %d: %v", step, fault.ClassOf(err), said.calls.Load(), most, err)
+		}
 	}
 }

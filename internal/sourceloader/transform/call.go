@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // Give takes records that come out of a segment: whole ones, in order. Left is how many records of
@@ -104,11 +105,18 @@ func (p *passage) cut(end int) {
 	p.done, _ = slices.BinarySearch(p.origins, int32(end))
 }
 
+// callOperator is that of steps which a model server answers.
+var callOperator = (*jobspec.Call)(nil).Operator()
+
 // failed is the error of a call, for which no record is to blame.
 func (c *call) failed(err error) error {
 	class := fault.ClassOf(err)
-	if err = fmt.Errorf("%s %s: %w", c.label, c.Name, err); class == fault.User {
+	err = fmt.Errorf("%s %s: %w", c.label, c.Name, &raisedError{err})
+	if class == fault.User {
 		err = &callError{err}
+	}
+	if c.Operator == callOperator {
+		err = &serverError{err}
 	}
 	return fault.As(class, err)
 }

@@ -47,17 +47,29 @@ type callError struct{ error }
 
 func (e *callError) Unwrap() error { return e.error }
 
+// serverError is the error of a call of a model server.
+type serverError struct{ error }
+
+func (e *serverError) Unwrap() error { return e.error }
+
+// Asked reports whether an error is of a call of a model server, and of no record: it comes of the server and its ledger,
+// and not of how the records were read.
+func Asked(err error) bool {
+	_, ok := errors.AsType[*serverError](err)
+	return ok
+}
+
 // stepError is what a step says of a record, unlike what its reader says.
 type stepError struct{ error }
 
 func (e *stepError) Unwrap() error { return e.error }
 
-// raisedError is what a function said of a record.
+// raisedError is what a function said of a record or a call.
 type raisedError struct{ error }
 
 func (e *raisedError) Unwrap() error { return e.error }
 
-// Raised is the part of a record's error that a function said. It may say something else of the same record when it is
+// Raised is the part of an error that a function said. It may say something else of the same records when it is
 // called again.
 func Raised(err error) (said string, ok bool) {
 	e, ok := errors.AsType[*raisedError](err)

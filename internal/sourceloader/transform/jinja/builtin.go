@@ -174,8 +174,8 @@ func toList(_ *state, v Value, _ given) Value { return &List{Items: slices.Clone
 
 func mapped(s *state, v Value, g given) Value {
 	l := &List{}
-	if attribute, has := g.kwargs["attribute"]; has {
-		get := attributeGetter(attribute, g.kwargs["default"])
+	if attribute, has := g.kwargs.Get("attribute"); has {
+		get := attributeGetter(attribute, g.value(-1, "default", nil))
 		for _, item := range elements(v) {
 			l.Items = append(l.Items, get(item))
 		}

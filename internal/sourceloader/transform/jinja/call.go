@@ -32,13 +32,13 @@ func (p *parser) arguments() (a arguments) {
 	return a
 }
 
-func (a *arguments) of(s *state) (args []Value, kwargs map[string]Value) {
+func (a *arguments) of(s *state) (args []Value, kwargs *Dict) {
 	args = all(s, a.values)
+	if len(a.names) > 0 {
+		kwargs = NewDict()
+	}
 	for i, name := range a.names {
-		if kwargs == nil {
-			kwargs = map[string]Value{}
-		}
-		kwargs[name] = a.named[i](s)
+		kwargs.Set(name, a.named[i](s))
 	}
 	return args, kwargs
 }

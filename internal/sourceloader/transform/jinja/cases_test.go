@@ -131,3 +131,31 @@ func difference(got, want string) string {
 	cut := func(s string) string { return strings.ToValidUTF8(s[from:min(n+60, len(s))], "?") }
 	return fmt.Sprintf("at byte %d\ngot  %q\nwant %q", n, cut(got), cut(want))
 }
+
+// TestPieces: pieces of templates whose text, or end, is easily another one, with what Jinja2 3.1.6 makes of them.
+func TestPieces(t *testing.T) {
+	for source, want := range map[string]string{
+		"{{ dict(role='user', content='x', a=1) | tojson }}":                                                              `{"role": "user", "content": "x", "a": 1}`,
+		"{{ dict({'z': 1, 'b': 2}, y=1, b=3) | tojson }}":                                                                 `{"z": 1, "b": 3, "y": 1}`,
+		"{{ 'abc'[1::9223372036854775807] }}|{{ 'abc'[::-9223372036854775807] }}":                                         "b|c",
+		"{{ ''[::9223372036854775807] }}|{{ 'abcd'[::4] }}|{{ 'abcd'[1::-5] }}":                                           "|a|b",
+		"{{ range(5, 9223372036854775807, 9223372036854775807) | list }}":                                                 "[5]",
+		"{{ range(-5, -9223372036854775807, -9223372036854775807) | list }}":                                              "[-5]",
+		"{{ range(9223372036854775805, 9223372036854775807) | list }}":                                                    "[9223372036854775805, 9223372036854775806]",
+		"{% for i in [1, 2] %}{% continue %}{% else %}none{% endfor %}":                                                   "none",
+		"{% for i in [1, 2] %}{{ i }}{% break %}{% else %}none{% endfor %}":                                               "1none",
+		"{% for i in [1, 2] %}{{ i }}{% if i == 2 %}{% continue %}{% endif %}{% else %}none{% endfor %}":                  "12",
+		"{% for i in [1, 2] %}{% for j in [1] %}{% continue %}{% else %}n{% endfor %}{{ i }}{% else %}none{% endfor %}":   "n1n2",
+		"{% for i in [1, 2] %}{% for j in [] %}{% else %}x{% continue %}{% endfor %}{{ i }}{% else %}none{% endfor %}":    "xxnone",
+		"{% macro m(a, b) %}{{ a }}{{ b }}{% endmacro %}{{ m(b=1, a=2) }}{{ [3, 1] | sort(reverse=true) | join(d='-') }}": "213-1",
+	} {
+		template, err := jinja.Parse(source)
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		if got, _, err := template.Render(nil, jinja.Options{}); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", source, got, err, want)
+		}
+	}
+}

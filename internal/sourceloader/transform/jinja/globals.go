@@ -1,10 +1,8 @@
 package jinja
 
-import "slices"
-
 // globals are the functions that every template has.
 var globals = map[string]function{
-	"range": func(_ *state, args []Value, _ map[string]Value) Value {
+	"range": func(_ *state, args []Value, _ *Dict) Value {
 		g := given{"range", args, nil}
 		g.most(3)
 		from, to, step := int64(0), g.integer(0, "", 0), g.integer(2, "", 1)
@@ -20,19 +18,22 @@ var globals = map[string]function{
 				panic(failf("a range of more than %d", maxRange))
 			}
 			l.Items = append(l.Items, i)
+			if (i+step < i) != (step < 0) {
+				break // it is beyond 64 bits
+			}
 		}
 		return l
 	},
-	"namespace": func(_ *state, args []Value, kwargs map[string]Value) Value { return &namespace{dictOf(args, kwargs)} },
-	"dict":      func(_ *state, args []Value, kwargs map[string]Value) Value { return dictOf(args, kwargs) },
-	"raise_exception": func(s *state, args []Value, _ map[string]Value) Value {
+	"namespace": func(_ *state, args []Value, kwargs *Dict) Value { return &namespace{dictOf(args, kwargs)} },
+	"dict":      func(_ *state, args []Value, kwargs *Dict) Value { return dictOf(args, kwargs) },
+	"raise_exception": func(s *state, args []Value, _ *Dict) Value {
 		message := "without a reason"
 		if len(args) > 0 {
 			message = text(args[0])
 		}
 		panic(&Error{Line: s.line, Raised: true, err: failure(message)})
 	},
-	"strftime_now": func(s *state, args []Value, kwargs map[string]Value) Value {
+	"strftime_now": func(s *state, args []Value, kwargs *Dict) Value {
 		g := given{"strftime_now", args, kwargs}
 		if s.opt.Date == nil {
 			panic(failf("it asks for today's date, which would give other texts on another day: give a date"))
@@ -46,7 +47,7 @@ var globals = map[string]function{
 }
 
 // dictOf is Python's dict(): of a mapping or pairs, and names.
-func dictOf(args []Value, kwargs map[string]Value) *Dict {
+func dictOf(args []Value, kwargs *Dict) *Dict {
 	d := NewDict()
 	for _, v := range args {
 		if from, is := v.(*Dict); is {
@@ -63,18 +64,9 @@ func dictOf(args []Value, kwargs map[string]Value) *Dict {
 			d.Set(kv[0], kv[1])
 		}
 	}
-	for _, name := range slices.Sorted(keysOf(kwargs)) {
-		d.Set(name, kwargs[name])
+	for _, name := range kwargs.Keys() {
+		v, _ := kwargs.Get(name)
+		d.Set(name, v)
 	}
 	return d
-}
-
-func keysOf(m map[string]Value) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }

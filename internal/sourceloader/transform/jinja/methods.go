@@ -13,7 +13,7 @@ import (
 type given struct {
 	name   string
 	args   []Value
-	kwargs map[string]Value
+	kwargs *Dict
 }
 
 // value returns an argument by its place or name.
@@ -21,7 +21,7 @@ func (g *given) value(i int, name string, otherwise Value) Value {
 	if i >= 0 && i < len(g.args) {
 		return g.args[i]
 	}
-	if v, has := g.kwargs[name]; has {
+	if v, has := g.kwargs.Get(name); has {
 		return v
 	}
 	return otherwise
@@ -32,8 +32,8 @@ func (g *given) most(n int, names ...string) {
 	if len(g.args) > n {
 		panic(failf("%s takes %d arguments at most, not %d", g.name, n, len(g.args)))
 	}
-	for name := range g.kwargs {
-		if !slices.Contains(names, name) {
+	for _, name := range g.kwargs.Keys() {
+		if !slices.Contains(names, name.(string)) {
 			panic(failf("%s has no argument %s", g.name, name))
 		}
 	}
@@ -60,7 +60,7 @@ func (g *given) integer(i int, name string, otherwise int64) int64 {
 
 // method binds a method to its value.
 func method[T any](name string, of T, f func(T, given) Value) function {
-	return func(_ *state, args []Value, kwargs map[string]Value) Value { return f(of, given{name, args, kwargs}) }
+	return func(_ *state, args []Value, kwargs *Dict) Value { return f(of, given{name, args, kwargs}) }
 }
 
 var dictMethods = map[string]func(*Dict, given) Value{

@@ -261,6 +261,7 @@ func sliceOf(v Value, bounds [3]Value) Value {
 	if step == 0 {
 		panic(failf("the step of a slice is 0"))
 	}
+	step = min(max(step, -n-1), n+1) // a longer one goes as far, and may not overflow
 	from, to := int64(0), n
 	low, high := int64(0), n
 	if step < 0 {

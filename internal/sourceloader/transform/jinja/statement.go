@@ -184,10 +184,9 @@ func (p *parser) loop() statement {
 		if only != nil {
 			list = s.chosen(list, assign, only)
 		}
-		if len(list) == 0 {
+		if !s.rounds(list, assign, body) {
 			return s.run(none)
 		}
-		s.rounds(list, assign, body)
 		return goOn
 	}
 }
@@ -205,7 +204,9 @@ func (s *state) chosen(list []Value, assign func(*state, Value), only expression
 	return kept
 }
 
-func (s *state) rounds(list []Value, assign func(*state, Value), body []statement) {
+// rounds runs the body for each item. ended is whether a round came to the end of the body: where none did, by break or
+// continue, Jinja2 runs the else as it does where there was no item.
+func (s *state) rounds(list []Value, assign func(*state, Value), body []statement) (ended bool) {
 	l := &loop{list: list}
 	for l.at = range list {
 		end := goOn
@@ -215,9 +216,11 @@ func (s *state) rounds(list []Value, assign func(*state, Value), body []statemen
 			end = s.run(body)
 		})
 		if end == breakLoop {
-			return
+			break
 		}
+		ended = ended || end == goOn
 	}
+	return ended
 }
 
 // loop is the variable of that name.
@@ -255,14 +258,14 @@ func (l *loop) attribute(name string) (Value, bool) {
 	case "nextitem":
 		return at(l.at + 1), true
 	case "cycle":
-		return function(func(_ *state, args []Value, _ map[string]Value) Value {
+		return function(func(_ *state, args []Value, _ *Dict) Value {
 			if len(args) == 0 {
 				panic(failf("loop.cycle needs items"))
 			}
 			return args[l.at%len(args)]
 		}), true
 	case "changed":
-		return function(func(_ *state, args []Value, _ map[string]Value) Value {
+		return function(func(_ *state, args []Value, _ *Dict) Value {
 			v := &List{Items: args, Tuple: true}
 			same := l.changed != nil && equal(l.changed, v)
 			l.changed = v
@@ -363,7 +366,7 @@ func (p *parser) macro() statement {
 // macro makes the function of a macro, which sees the variables that are where it is written.
 func (s *state) macro(name string, names []string, defaults []expression, body []statement) function {
 	around := s.vars
-	return func(s *state, args []Value, kwargs map[string]Value) Value {
+	return func(s *state, args []Value, kwargs *Dict) Value {
 		if len(args) > len(names) {
 			panic(failf("macro %s takes %d arguments, not %d", name, len(names), len(args)))
 		}
@@ -371,7 +374,7 @@ func (s *state) macro(name string, names []string, defaults []expression, body [
 		s.vars = &scope{names: map[string]Value{}, outer: around}
 		used := 0
 		for i, parameter := range names {
-			v, given := kwargs[parameter]
+			v, given := kwargs.Get(parameter)
 			switch {
 			case i < len(args) && given:
 				panic(failf("macro %s gets %s twice", name, parameter))
@@ -386,7 +389,7 @@ func (s *state) macro(name string, names []string, defaults []expression, body [
 			}
 			s.set(parameter, v)
 		}
-		if used < len(kwargs) {
+		if used < kwargs.Len() {
 			panic(failf("macro %s has no argument of one of the names given", name))
 		}
 		result := s.capture(func() { s.run(body) })

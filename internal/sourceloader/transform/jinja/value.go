@@ -19,7 +19,7 @@ type List struct {
 	Tuple bool
 }
 
-// Dict is a dictionary that keeps the order of its keys.
+// Dict is a dictionary that keeps the order of its keys. A nil one is empty.
 type Dict struct {
 	keys   []Value
 	values map[Value]Value
@@ -38,7 +38,7 @@ func (d *Dict) Set(key, v Value) {
 
 // Get returns the value of a key.
 func (d *Dict) Get(key Value) (Value, bool) {
-	if !hashable(key) {
+	if d == nil || !hashable(key) {
 		return nil, false
 	}
 	v, has := d.values[key]
@@ -46,18 +46,23 @@ func (d *Dict) Get(key Value) (Value, bool) {
 }
 
 // Keys returns the keys in order; the caller must not change them.
-func (d *Dict) Keys() []Value { return d.keys }
+func (d *Dict) Keys() []Value {
+	if d == nil {
+		return nil
+	}
+	return d.keys
+}
 
 // Len is the number of keys.
-func (d *Dict) Len() int { return len(d.keys) }
+func (d *Dict) Len() int { return len(d.Keys()) }
 
 // Undefined is the value of a name, a key or an attribute that is not there.
 type Undefined struct{ what string }
 
 type namespace struct{ *Dict }
 
-// function is something that can be called; keyword arguments are nil if there are none.
-type function func(s *state, args []Value, kwargs map[string]Value) Value
+// function is something that can be called. Its named arguments are in the order of the call, nil if there are none.
+type function func(s *state, args []Value, kwargs *Dict) Value
 
 func hashable(v Value) bool {
 	switch v.(type) {

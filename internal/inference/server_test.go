@@ -1,0 +1,152 @@
+package inference
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/sourceloader/format"
+)
+
+// TestRedirected: a request is sent on only as it is. A redirect that would make another one of it is an error that says where to.
+func TestRedirected(t *testing.T) {
+	for code, follows := range map[int]bool{301: false, 302: false, 303: false, 307: true, 308: true} {
+		var gets atomic.Int64
+		m := newModel(t, nil)
+		from := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				gets.Add(1)
+				fmt.Fprint(w, `{"data": [{"score": 9, "text": "of nothing"}]}`)
+				return
+			}
+			to := "/other?key=secret"
+			if follows {
+				to = m.URL
+			}
+			http.Redirect(w, r, to, code)
+		}))
+		defer from.Close()
+		f := open(t, step(from.URL, t.TempDir(), 1))
+		if follows {
+			if got := answers(t, f, batch(0, 2)); !strings.Contains(got[0], "text 0") {
+				t.Errorf("%d: the answer is %q", code, got)
+			}
+			continue
+		}
+		_, _, err := f.Caller.Call(t.Context(), batch(0, 2))
+		if fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "on to "+from.URL+"/other,") || gets.Load() != 0 {
+			t.Errorf("%d: %v, after %d requests without a body", code, err, gets.Load())
+		}
+	}
+}
+
+// TestForGood: what another attempt does not mend ends the call, and says what does.
+func TestForGood(t *testing.T) {
+	quiet := func(s *httptest.Server) *httptest.Server {
+		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		return s
+	}
+	trusted := quiet(httptest.NewUnstartedServer(http.NotFoundHandler()))
+	trusted.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	trusted.StartTLS()
+	defer trusted.Close()
+	plain := quiet(httptest.NewServer(http.NotFoundHandler()))
+	defer plain.Close()
+	for name, c := range map[string]struct{ url, token, want string }{
+		"a certificate that nobody trusts": {trusted.URL, "t", "SSL_CERT_FILE"},
+		"no TLS":                           {strings.Replace(plain.URL, "http:", "https:", 1), "t", "begins with http://"},
+		"a token of two lines":             {plain.URL, "sk-12345\n", "TOKEN_OF_TEST has a line break"},
+	} {
+		t.Setenv("TOKEN_OF_TEST", c.token)
+		s := step(c.url, t.TempDir(), 1)
+		s.TokenEnv = "TOKEN_OF_TEST"
+		_, _, err := open(t, s).Caller.Call(t.Context(), batch(0, 1))
+		if fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), c.want) || strings.Contains(fmt.Sprint(err), "sk-12345") {
+			t.Errorf("%s: class %v: %v, want %s", name, fault.ClassOf(err), err, c.want)
+		}
+	}
+}
+
+// TestHidden: a token that a server repeats, in whatever it says, is in no error, no log and no ledger.
+func TestHidden(t *testing.T) {
+	const token = "sk-" + "a/b&c" + "0123456789"
+	t.Setenv("TOKEN_OF_TEST", token)
+	for name, say := range map[string]func(w http.ResponseWriter, said string){
+		"unauthorized": func(w http.ResponseWriter, said string) { http.Error(w, strings.Repeat("x", 190)+said, 401) },
+		"refused":      func(w http.ResponseWriter, said string) { http.Error(w, said, 400) },
+		"as JSON":      func(w http.ResponseWriter, said string) { http.Error(w, strings.ReplaceAll(said, "/", `\/`), 422) },
+		"elsewhere":    func(w http.ResponseWriter, said string) { w.Header().Set("Location", "/"+said); w.WriteHeader(302) },
+		"no JSON":      func(w http.ResponseWriter, said string) { fmt.Fprint(w, said) },
+		"two values":   func(w http.ResponseWriter, said string) { fmt.Fprintf(w, `{"said": %q} {}`, said) },
+		"no field":     func(w http.ResponseWriter, said string) { fmt.Fprintf(w, `{"said": %q}`, said) },
+		"another type": func(w http.ResponseWriter, said string) {
+			fmt.Fprintf(w, `{"data": [{"score": %q, "text": "x"}]}`, strings.Repeat("x", 40)+said)
+		},
+		"busy": func(w http.ResponseWriter, said string) { http.Error(w, said, 503) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var n atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				if n.Add(1) > 1 {
+					w.WriteHeader(http.StatusNotFound)
+					return
+				}
+				say(w, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+			}))
+			defer server.Close()
+			s := step(server.URL, t.TempDir(), 1)
+			s.TokenEnv = "TOKEN_OF_TEST"
+			var said bytes.Buffer
+			f, err := Open(s, pagesOf, slog.New(slog.NewTextHandler(&said, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, _, err := f.Caller.Call(format.WithFile(t.Context(), 3), batch(0, 1))
+			fmt.Fprintln(&said, err)
+			if err == nil {
+				var rec format.Record
+				out.Record(0, &rec)
+				fmt.Fprintln(&said, rec.Err)
+			}
+			_ = filepath.WalkDir(s.Answers, func(path string, e fs.DirEntry, err error) error {
+				if err == nil && !e.IsDir() {
+					data, _ := os.ReadFile(path)
+					said.Write(data)
+				}
+				return nil
+			})
+			if !strings.Contains(said.String(), "**") || strings.Contains(said.String(), "sk-") {
+				t.Error(said.String())
+			}
+		})
+	}
+}
+
+// TestRetryAfter: a server says how long to wait in seconds or as a date, and is believed within bounds.
+func TestRetryAfter(t *testing.T) {
+	date := func(after time.Duration) string { return time.Now().Add(after).UTC().Format(http.TimeFormat) }
+	for _, c := range []struct {
+		header    string
+		low, high time.Duration
+	}{
+		{"", 0, 0}, {"soon", 0, 0}, {"-3", 0, 0}, {"7", 7 * time.Second, 7 * time.Second}, {"86400", patience / 2, patience / 2}, {"99999999999999999999", 0, 0},
+		{date(40 * time.Second), 30 * time.Second, 40 * time.Second}, {date(-time.Hour), 0, 0}, {date(24 * time.Hour), patience / 2, patience / 2},
+	} {
+		if got := retryAfter(&http.Response{Header: http.Header{"Retry-After": {c.header}}}); got < c.low || got > c.high {
+			t.Errorf("%q: %v, want %v to %v", c.header, got, c.low, c.high)
+		}
+	}
+}
