@@ -24,9 +24,9 @@ type Conn struct {
 	turn     chan struct{} // holds one token: whose turn it is to send
 	out      []byte        // its owner's
 	in       []byte
-	from, to int // of in, what came and was not read
-	control  []byte
-	came     []int // descriptors, in order
+	from, to int    // of in, what came and was not read
+	control  []byte // nil: descriptors are not received
+	came     []int  // descriptors, in order
 }
 
 func newConn(socket *net.UnixConn, most uint64) *Conn {

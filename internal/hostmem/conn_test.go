@@ -129,6 +129,43 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestUnasked: descriptors that a rank sends are nobody's: none stays open in the constructor's process.
+func TestUnasked(t *testing.T) {
+	up, down := pair(t)
+	m, err := Create(1 << 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	fd, err := m.Descriptor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	before := descriptors(t)
+	for range 3 {
+		if err := down.SendMemory(Place{Ring: 3, Size: 1 << 16}, fd); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := up.Receive(); err != nil || got.Kind != NewRing {
+			t.Fatalf("got %v, %v", got, err)
+		}
+	}
+	if _, err := up.Memory(1 << 16); err == nil || descriptors(t) != before {
+		t.Errorf("%d descriptors are open, were %d: %v", descriptors(t), before, err)
+	}
+}
+
+// descriptors is how many of this process are open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("descriptors cannot be counted here: ", err)
+	}
+	return len(all)
+}
+
 // TestForeignMemory: memory whose size could change under its reader is not mapped.
 func TestForeignMemory(t *testing.T) {
 	up, down := pair(t)

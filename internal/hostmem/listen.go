@@ -100,7 +100,9 @@ func (l *Listener) Accept() (*Conn, error) {
 			return nil, err
 		}
 		if sameUser(socket) == nil {
-			return newConn(socket, mostUp), nil
+			c := newConn(socket, mostUp)
+			c.control = nil // no rank sends descriptors: the kernel closes those that come
+			return c, nil
 		}
 		_ = socket.Close() // it does not hear why
 	}

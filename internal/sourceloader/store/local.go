@@ -263,6 +263,9 @@ func glob(pattern string) ([]string, error) {
 	if !doublestar.ValidatePathPattern(pattern) {
 		return nil, badGlob(pattern)
 	}
+	if err := boundGlob(pattern); err != nil {
+		return nil, err
+	}
 	matches, err := doublestar.FilepathGlob(pattern, doublestar.WithFilesOnly(), doublestar.WithFailOnIOErrors())
 	if err != nil {
 		return nil, err
@@ -272,6 +275,31 @@ func glob(pattern string) ([]string, error) {
 
 func badGlob(pattern string) error {
 	return fault.Userf("the pattern %s is malformed; close each [ and {, or write \\[ and \\{ for the characters", pattern)
+}
+
+// mostAlternatives of a pattern: each of them is looked for.
+const mostAlternatives = 4096
+
+// boundGlob refuses a pattern whose braces stand for more patterns than that, as {a,b}{a,b} does for four.
+func boundGlob(pattern string) error {
+	all, open := 1, []int{} // all patterns, and the alternatives of the braces that are open
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case c == '\\':
+			i++
+		case c == '{':
+			open = append(open, 1)
+		case c == ',' && len(open) > 0:
+			open[len(open)-1]++
+		case c == '}' && len(open) > 0:
+			all = min(all*open[len(open)-1], mostAlternatives+1)
+			open = open[:len(open)-1]
+		}
+	}
+	if all > mostAlternatives {
+		return fault.Userf("the braces of the pattern %s stand for more than %d patterns: write several patterns, or use *", pattern, mostAlternatives)
+	}
+	return nil
 }
 
 // isGlob reports whether the name has a wildcard.

@@ -26,6 +26,9 @@ func Matcher(name string) (prefix string, means func(file string) bool, err erro
 	if !doublestar.ValidatePattern(name) {
 		return "", nil, badGlob(name)
 	}
+	if err := boundGlob(name); err != nil {
+		return "", nil, err
+	}
 	base, _ := doublestar.SplitPattern(name)
 	prefix = strings.TrimPrefix(base+"/", "./")
 	return prefix, func(file string) bool { return doublestar.MatchUnvalidated(name, file) && !globHides(name, file) }, nil

@@ -64,6 +64,9 @@ func (m *Memory) List(ctx context.Context, uri string) ([]Object, error) {
 	if !doublestar.ValidatePattern(name) {
 		return nil, badGlob(uri)
 	}
+	if err := boundGlob(name); err != nil {
+		return nil, err
+	}
 	var objects []Object
 	dir := strings.TrimSuffix(name, "/") + "/"
 	for _, file := range m.names() {

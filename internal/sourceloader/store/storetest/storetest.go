@@ -113,6 +113,9 @@ func checkListNothing(t *testing.T, f Fixture) {
 	if _, err := f.Store.List(t.Context(), dir+"/[a"); err == nil || fault.ClassOf(err) != fault.User {
 		t.Errorf("List of a malformed pattern: %v", err)
 	}
+	if _, err := f.Store.List(t.Context(), dir+"/"+strings.Repeat("{a,b}", 28)); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "stand for more than") {
+		t.Errorf("List of a pattern of 2^28: %v", err)
+	}
 	if _, err := f.Store.Stat(t.Context(), dir+"/nope"); !errors.Is(err, store.ErrNotExist) || fault.ClassOf(err) != fault.User {
 		t.Errorf("Stat of nothing: %v", err)
 	}
