@@ -73,32 +73,25 @@ func bmpHeader(data []byte) (header, error) {
 	return header{width: h.width, height: h.height, room: len(data) * 8 / h.depth, eighths: bmpMemory}, nil
 }
 
-// maxBMPHead is above the size of headers and masks.
-const maxBMPHead = bmpFileHeader + 124 + 16
-
 // decodeBMP decodes the kinds that the library does, and pixels with bit masks.
-func decodeBMP(r io.Reader) (image.Image, error) {
-	head, err := io.ReadAll(io.LimitReader(r, maxBMPHead))
+func decodeBMP(data []byte) (image.Image, error) {
+	h, err := readBMPHead(data)
 	if err != nil {
 		return nil, err
 	}
-	h, err := readBMPHead(head)
-	if err != nil {
-		return nil, err
-	}
-	whole := io.MultiReader(bytes.NewReader(head), r)
 	if h.plain() {
-		return bmp.Decode(whole)
+		return bmp.Decode(bytes.NewReader(data))
 	}
 	f, err := h.bitFields()
 	if err != nil {
 		return nil, err
 	}
-	return f.decode(whole)
+	return f.decode(bytes.NewReader(data))
 }
 
-// plain reports whether the library reads it: uncompressed, with no masks or the usual
-// ones, and with nothing between header, palette and pixels.
+// plain reports whether the library reads it as others do: uncompressed, with no masks or the usual
+// ones, and with nothing between header, palette and pixels. Of 32 bits without masks it takes the fourth byte for
+// alpha where the header could define that; it is padding there, often 0.
 func (h *bmpHead) plain() bool {
 	usual := h.compression == bmpFields && h.info > 40 && h.masksAt(4) == [4]uint32{0xff0000, 0xff00, 0xff, 0xff000000}
 	if h.planes != 1 || h.compression != bmpPlain && !usual {
@@ -112,8 +105,10 @@ func (h *bmpHead) plain() bool {
 			colors = 1 << h.depth
 		}
 		return colors <= 1<<h.depth && h.pixels == end+4*colors
-	case 24, 32:
+	case 24:
 		return h.pixels == end
+	case 32:
+		return h.pixels == end && (usual || h.info == 40)
 	}
 	return false
 }
@@ -133,7 +128,7 @@ type bitFields struct {
 	masks [4]uint32
 }
 
-// bitFields takes the given masks, or else the usual ones. Only later headers
+// bitFields takes the given masks, or else the usual ones. Only given masks
 // define alpha. Other kinds of BMP are an error of class
 // fault.User.
 func (h *bmpHead) bitFields() (f bitFields, err error) {
@@ -153,8 +148,6 @@ func (h *bmpHead) bitFields() (f bitFields, err error) {
 		n = 4
 	case h.depth == 16:
 		f.masks = [4]uint32{0x7c00, 0x3e0, 0x1f, 0}
-	case h.info > 40:
-		f.masks = [4]uint32{0xff0000, 0xff00, 0xff, 0xff000000}
 	default:
 		f.masks = [4]uint32{0xff0000, 0xff00, 0xff, 0}
 	}

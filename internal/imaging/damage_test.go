@@ -3,7 +3,6 @@ package imaging
 import (
 	"fmt"
 	"image"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -89,7 +88,7 @@ func TestSizeIsChecked(t *testing.T) {
 	refused(t, err, "decoding a webp picture of 41 x 60 pixels")
 
 	// No decoder here returns another size than its header; one that did is noticed.
-	lying := format{name: "png", decode: func(io.Reader) (image.Image, error) { return photo(91, 60), nil }}
+	lying := format{name: "png", decode: func([]byte) (image.Image, error) { return photo(91, 60), nil }}
 	err = new(Decoder).load(nil, &lying, Info{Width: 90, Height: 60})
 	refused(t, err, "header says 90 x 60 pixels, but its data has 91 x 60")
 }

@@ -1,7 +1,6 @@
 package imaging
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"image"
@@ -128,7 +127,7 @@ func (f *format) safely(data []byte) (m image.Image, err error) {
 			m, err = nil, fmt.Errorf("the decoder panicked: %v", p)
 		}
 	}()
-	return f.decode(bytes.NewReader(data))
+	return f.decode(data)
 }
 
 // sized returns a slice of n bytes, in the memory of b if that is enough. Its content

@@ -11,7 +11,8 @@
 //
 // JPEG (baseline and progressive, 8 bits; gray, YCbCr, RGB, CMYK, YCCK), PNG, GIF
 // (the first frame, on its logical screen), WebP (not animated), BMP (uncompressed)
-// and TIFF (the first page). Anything else is refused with the list. A picture's
+// and TIFF (the first page; gray, RGB, RGBA and palettes, in one plane). Anything else is refused with the list, and
+// kinds of these formats that are not decoded by their headers. A picture's
 // orientation in EXIF is applied: sizes and patches are those of the picture as
 // displayed. Orientation in XMP, color profiles and gamma are not used.
 //

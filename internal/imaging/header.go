@@ -19,11 +19,11 @@ func cutOff(format string) error {
 	return fault.Userf("the %s header is cut off: the file is truncated or damaged", format)
 }
 
-// jpegHeader walks the segments up to the first scan (ITU-T T.81, annex B).
+// jpegHeader walks the segments up to the first scan (ITU-T T.81, annex B), and through all scans if there are more.
 func jpegHeader(data []byte) (header, error) {
 	h, rgb := header{room: jpegPixelsPerByte * len(data)}, false
 	var frame []byte
-	progressive := false
+	progressive, interval := false, 0
 	for rest := data[2:]; ; {
 		marker, segment, after, err := jpegSegment(rest)
 		if err != nil {
@@ -42,9 +42,14 @@ func jpegHeader(data []byte) (header, error) {
 			h.orientation = orientationOf(segment)
 		case marker == 0xee:
 			rgb = adobeRGB(segment)
+		case marker == 0xdd && len(segment) >= 2:
+			interval = int(binary.BigEndian.Uint16(segment))
 		case marker == 0xda && h.width > 0:
 			h.eighths = jpegMemory(frame, progressive, rgb)
-			return h, nil
+			if progressive || len(segment) > 0 && segment[0] < frame[5] {
+				err = jpegScans(frame, segment, rest, interval)
+			}
+			return h, err
 		case marker == 0xda || marker == 0xd9:
 			return h, fault.Userf("a JPEG without a frame header before its data: it is damaged")
 		}
@@ -90,7 +95,36 @@ func jpegFrame(segment []byte) (width, height int, err error) {
 	if width == 0 || height == 0 {
 		return 0, 0, fault.Userf("a JPEG of %d x %d pixels is empty", width, height)
 	}
+	if !jpegSampled(segment) {
+		return 0, 0, fault.Userf("a JPEG of %d channels with these samples of each is not decoded: write it as gray, as YCbCr with the usual chroma, or as CMYK with all channels whole", segment[5])
+	}
 	return width, height, nil
+}
+
+// jpegSampled reports whether the library takes the channels of a frame: how many there are, and how many samples each
+// has across and down.
+func jpegSampled(frame []byte) bool {
+	n := int(frame[5])
+	if len(frame) != 6+3*n {
+		return false
+	}
+	sides := func(c int) (across, down byte) { return frame[7+3*c] >> 4, frame[7+3*c] & 15 }
+	for c := range n {
+		if across, down := sides(c); across&(across-1) != 0 || down&(down-1) != 0 || across-1 > 3 || down-1 > 3 {
+			return false
+		}
+	}
+	switch n {
+	case 1:
+		return true
+	case 3:
+		across, down := sides(0)
+		a, d := sides(1)
+		return down < 4 && across%a == 0 && down%d == 0 && frame[13] == frame[10]
+	case 4:
+		return (frame[7] == 0x11 || frame[7] == 0x22) && frame[10] == 0x11 && frame[13] == 0x11 && frame[16] == frame[7]
+	}
+	return false
 }
 
 // pngHeader reads IHDR, and walks the chunks for eXIf, which may stand before or after
@@ -189,19 +223,4 @@ func webpOrientation(chunks []byte) int {
 		chunks = chunks[min(8+n+n&1, int64(len(chunks))):]
 	}
 	return upright
-}
-
-// tiffHeader reads the first directory (TIFF 6.0, section 2).
-func tiffHeader(data []byte) (header, error) {
-	dir, order := firstDirectory(data)
-	width, hasWidth := entry(dir, order, tagImageWidth)
-	height, hasHeight := entry(dir, order, tagImageLength)
-	if !hasWidth || !hasHeight {
-		return header{}, fault.Userf("a TIFF whose first directory has no width or height: it is cut off or damaged")
-	}
-	h := header{width: claimed(width), height: claimed(height), room: anyPixelsPerByte * len(data), eighths: tiffMemory, copied: len(data)}
-	if v, ok := entry(dir, order, tagOrientation); ok && v >= 1 && v <= 8 {
-		h.orientation = int(v)
-	}
-	return h, nil
 }

@@ -8,7 +8,6 @@ import (
 	"image/png"
 	"io"
 
-	"golang.org/x/image/tiff"
 	"golang.org/x/image/webp"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -50,16 +49,21 @@ type format struct {
 	name   string
 	magics []string // how files begin; ? is any byte
 	header func(data []byte) (header, error)
-	decode func(r io.Reader) (image.Image, error)
+	decode func(data []byte) (image.Image, error)
+}
+
+// reading is a decoder of bytes by one that reads.
+func reading(decode func(r io.Reader) (image.Image, error)) func(data []byte) (image.Image, error) {
+	return func(data []byte) (image.Image, error) { return decode(bytes.NewReader(data)) }
 }
 
 var formats = []format{
-	{"jpeg", []string{"\xff\xd8"}, jpegHeader, jpeg.Decode},
-	{"png", []string{"\x89PNG\r\n\x1a\n"}, pngHeader, png.Decode},
-	{"gif", []string{"GIF87a", "GIF89a"}, gifHeader, gif.Decode},
-	{"webp", []string{"RIFF????WEBP"}, webpHeader, webp.Decode},
+	{"jpeg", []string{"\xff\xd8"}, jpegHeader, reading(jpeg.Decode)},
+	{"png", []string{"\x89PNG\r\n\x1a\n"}, pngHeader, reading(png.Decode)},
+	{"gif", []string{"GIF87a", "GIF89a"}, gifHeader, reading(gif.Decode)},
+	{"webp", []string{"RIFF????WEBP"}, webpHeader, reading(webp.Decode)},
 	{"bmp", []string{"BM"}, bmpHeader, decodeBMP},
-	{"tiff", []string{"II*\x00", "MM\x00*"}, tiffHeader, tiff.Decode},
+	{"tiff", []string{"II*\x00", "MM\x00*"}, tiffHeader, decodeTIFF},
 }
 
 // foreign lists other formats found in place of pictures, for error messages.
@@ -74,6 +78,7 @@ var foreign = []struct{ name, magic string }{
 	{"icon", "\x00\x00\x01\x00"},
 	{"Photoshop", "8BPS"},
 	{"DDS", "DDS "},
+	{"BigTIFF", "II+\x00"}, {"BigTIFF", "MM\x00+"},
 	{"PDF", "%PDF"},
 	{"gzip", "\x1f\x8b"},
 	{"XML, SVG or HTML", "<"},

@@ -28,8 +28,9 @@
 //
 // # Damage
 //
-// How long a file is is read from its header, and checked before it is decoded; a file
-// that says it is shorter than it is ends with an error. Damaged and truncated files are an
+// How long a file is is read from its header, and checked before it is decoded, with what it becomes at another rate; a file
+// that says it is shorter than it is ends with an error. A WAV file whose header was never finished, or was written
+// to a pipe, ends where it ends. Damaged and truncated files are an
 // error of class fault.User that describes the damage; the caller adds the name.
 //
 // The package owns no file, no goroutine and no policy about bad files.
@@ -53,7 +54,7 @@ const most = 8 << scaleBits
 const (
 	MaxRate     = 384_000
 	MaxChannels = 64
-	MaxSamples  = 1 << 27 // of all channels together: 512 MiB while they are decoded
+	MaxSamples  = 1 << 27 // of all channels together, of the file and of the waveform: 512 MiB each
 )
 
 // Form is what a waveform is wanted in.
@@ -153,10 +154,29 @@ func (i Info) check(f Form) error {
 		return fault.Userf("a %s file of %d channels; valid are 1 to %d", i.Format, i.Channels, MaxChannels)
 	case i.Samples*int64(i.Channels) > MaxSamples:
 		return fault.Userf("a %s file of %d samples in each of %d channels is too large: at most %d in all are decoded; cut it or leave it out", i.Format, i.Samples, i.Channels, MaxSamples)
+	case i.resampled(f) > MaxSamples:
+		return fault.Userf("a %s file of %d samples in each of %d channels, %d a second, becomes %d in all at %d a second, more than %d: cut it or leave it out",
+			i.Format, i.Samples, i.Channels, i.Rate, i.resampled(f), f.Rate, MaxSamples)
 	case f.Seconds > 0 && i.Samples > int64(f.Seconds)*int64(i.Rate):
 		return fault.Userf("a %s file of %d s is longer than %d s: leave it out, cut it, or raise the limit", i.Format, (i.Samples+int64(i.Rate)-1)/int64(i.Rate), f.Seconds)
 	}
 	return nil
+}
+
+// moments are the samples of each channel of n at another rate.
+func (i Info) moments(n int64, f Form) int64 {
+	if f.Rate == 0 || f.Rate == i.Rate {
+		return n
+	}
+	return (n*int64(f.Rate) + int64(i.Rate) - 1) / int64(i.Rate)
+}
+
+// resampled are the samples of a waveform, of all channels together.
+func (i Info) resampled(f Form) int64 {
+	if f.Mono {
+		return i.moments(i.Samples, f)
+	}
+	return i.moments(i.Samples, f) * int64(i.Channels)
 }
 
 // foreign lists other formats found in place of those read here, for error messages.

@@ -50,9 +50,8 @@ func (i Info) memory(f Form, growing bool) int64 {
 	if f.Mono {
 		channels = 1
 	}
-	out := moments
+	out := min(i.moments(moments, f), MaxSamples/channels)
 	if f.Rate != 0 && f.Rate != i.Rate {
-		out = (moments*int64(f.Rate) + int64(i.Rate) - 1) / int64(i.Rate)
 		n += sampleBytes * out * channels
 	}
 	return n + sampleBytes*out*channels

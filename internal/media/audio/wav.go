@@ -17,8 +17,9 @@ const (
 	wavExtensible = 0xfffe // the kind is in the extension
 )
 
-// unknownSize is what writers to a pipe leave in place of a size.
-const unknownSize = math.MaxUint32
+// unknownSize is the least that writers to a pipe leave in place of a size: the most that they know, without the
+// header or with it. Files that are as long are beyond MaxSamples.
+const unknownSize = 0x7ffff000 - 36
 
 // wavFile is a WAV file's format and its samples.
 type wavFile struct {
@@ -110,7 +111,7 @@ func (w *wavFile) take(body []byte, size uint64) error {
 	if w.frame == 0 {
 		return fault.Userf("a wav file whose samples come before their format: it is damaged")
 	}
-	if size == unknownSize {
+	if size >= unknownSize && size > uint64(len(body)) || size == 0 && !beginsChunk(body) {
 		size = uint64(len(body))
 	}
 	w.Samples = int64(size / uint64(w.frame))
@@ -119,6 +120,15 @@ func (w *wavFile) take(body []byte, size uint64) error {
 	}
 	w.data = body[:w.Samples*int64(w.frame)]
 	return nil
+}
+
+// beginsChunk reports whether a chunk comes next. If none does behind samples of size 0, their header was
+// never finished: the recorder was stopped.
+func beginsChunk(body []byte) bool {
+	if len(body) < 8 || uint64(binary.LittleEndian.Uint32(body[4:])) > uint64(len(body)-8) {
+		return false
+	}
+	return !slices.ContainsFunc(body[:4], func(c byte) bool { return c < ' ' || c > '~' })
 }
 
 // decoder returns the function that reads one sample.

@@ -23,6 +23,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +44,7 @@ type Tool struct {
 	Path    string
 	Prober  string   // ffprobe; "" if it was not looked for
 	Version string   // ffmpeg version 5.1.9 ...
-	Digest  [32]byte // of all that it says of its build
+	Digest  [32]byte // of all that it says of its build, and of revision
 }
 
 // Limits bound one child.
@@ -88,8 +89,11 @@ func Find(ctx context.Context) (*Tool, error) {
 		return nil, fault.Lostf("asking %s for its version: %w", path, err)
 	}
 	first, _, _ := strings.Cut(string(out), " Copyright")
-	return &Tool{Path: path, Version: first, Digest: sha256.Sum256(out)}, nil
+	return &Tool{Path: path, Version: first, Digest: sha256.Sum256(append(out, revision))}, nil
 }
+
+// revision is raised when this package takes other files, or makes other bytes of them: 2 refuses files that are cut off.
+const revision = 2
 
 // maxBlock is the most memory that FFmpeg takes in one piece. It is no part of Limits: what
 // goes beyond it is refused on every machine.
@@ -101,20 +105,31 @@ const containers = "aac,ac3,aiff,amr,asf,au,avi,caf,eac3,flac,flv,gif,matroska,m
 // Sound returns the first sound of a file as WAV of 32 bits, with its own rate and channels.
 // What is beyond seconds is cut off.
 func (t *Tool) Sound(ctx context.Context, data []byte, seconds int, l Limits) ([]byte, error) {
+	if err := whole(data); err != nil {
+		return nil, err
+	}
 	out := &limited{most: l.Output}
-	err := t.convert(ctx, data, nil, []string{"-map", "0:a:0", "-t", fmt.Sprint(seconds), "-c:a", "pcm_s32le", "-f", "wav"}, out, l.beside(out.taken.Load))
+	full := func() bool { // up to a second: a sound may begin later than its file
+		const rate = 28 // of bytes, in the header
+		return len(out.data) >= rate+4 && int64(len(out.data)) >= int64(seconds-1)*int64(binary.LittleEndian.Uint32(out.data[rate:]))
+	}
+	err := t.convert(ctx, data, nil, []string{"-map", "0:a:0", "-t", fmt.Sprint(seconds), "-c:a", "pcm_s32le", "-f", "wav"}, out, full, l.beside(out.taken.Load))
 	return out.data, err
 }
 
 // Frames returns pictures of the first video of a file as BMP of 24 bits, in their order: the
 // key frames, or each frame whose number is a multiple of every if that is above 0; at most most of them.
 func (t *Tool) Frames(ctx context.Context, data []byte, every, most int, l Limits) (frames [][]byte, err error) {
+	if err := whole(data); err != nil {
+		return nil, err
+	}
 	choice := "select=eq(pict_type\\,I)"
 	if every > 0 {
 		choice = fmt.Sprintf("select=not(mod(n\\,%d))", every)
 	}
 	var given atomic.Int64
-	err = t.pictures(ctx, data, nil, []string{"-vf", choice + ",format=bgr24", "-frames:v", fmt.Sprint(most)}, l.beside(given.Load), func(bmp []byte) error {
+	full := func() bool { return len(frames) == most }
+	err = t.pictures(ctx, data, nil, []string{"-vf", choice + ",format=bgr24", "-frames:v", fmt.Sprint(most)}, full, l.beside(given.Load), func(bmp []byte) error {
 		if given.Add(int64(len(bmp))) > l.Output {
 			return fault.Userf("ffmpeg gave more than %d bytes", l.Output)
 		}
@@ -128,11 +143,11 @@ func (t *Tool) Frames(ctx context.Context, data []byte, every, most int, l Limit
 }
 
 // pictures has a child make pictures of the first video, as BMP of 24 bits, and calls each for every one of
-// them; before and options are arguments before and behind the input.
-func (t *Tool) pictures(ctx context.Context, data []byte, before, options []string, l Limits, each func(bmp []byte) error) error {
+// them; before and options are arguments before and behind the input, full is that of convert.
+func (t *Tool) pictures(ctx context.Context, data []byte, before, options []string, full func() bool, l Limits, each func(bmp []byte) error) error {
 	options = append([]string{"-map", "0:v:0", "-sws_flags", "bitexact+accurate_rnd+full_chroma_int", "-vsync", "passthrough"}, options...)
 	out := &bitmaps{most: 4*l.Pixels + 4096, each: each} // rows are padded to 4 bytes
-	if err := t.convert(ctx, data, before, append(options, "-c:v", "bmp", "-f", "image2pipe"), out, l.beside(out.taken.Load)); err != nil {
+	if err := t.convert(ctx, data, before, append(options, "-c:v", "bmp", "-f", "image2pipe"), out, full, l.beside(out.taken.Load)); err != nil {
 		return err
 	}
 	if len(out.rest) > 0 {
@@ -179,15 +194,22 @@ func (t *Tool) input(l Limits) []string {
 	}
 }
 
-// convert has FFmpeg make something of data; before and options are arguments before and behind the input.
-func (t *Tool) convert(ctx context.Context, data []byte, before, options []string, out io.Writer, l Limits) error {
+// convert has FFmpeg make something of data; before and options are arguments before and behind the input. full
+// says whether the output ended by an option: what comes behind in the file is not looked at then, and how far
+// FFmpeg reads on is chance.
+func (t *Tool) convert(ctx context.Context, data []byte, before, options []string, out io.Writer, full func() bool, l Limits) error {
 	args := append([]string{"-nostdin", "-hide_banner", "-v", "error", "-xerror", "-filter_threads", "1"}, t.input(l)...)
 	args = append(append(args, before...), "-i", "file:"+inputPath)
-	return t.run(ctx, t.Path, data, append(append(args, options...), "-bitexact", "-threads", "1", "pipe:1"), out, &limited{most: maxWords, drop: true}, l)
+	said := &limited{most: maxWords, drop: true}
+	err := t.run(ctx, t.Path, data, append(append(args, options...), "-bitexact", "-threads", "1", "pipe:1"), out, said, l)
+	if err == nil && !full() {
+		err = early(said.data)
+	}
+	return err
 }
 
 // maxWords is what is kept of what a child says.
-const maxWords = 4096
+const maxWords = 64 << 10
 
 // run has a program make its output of data. An error of out ends the child, and is returned.
 func (t *Tool) run(ctx context.Context, program string, data []byte, args []string, out io.Writer, said *limited, l Limits) error {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -166,6 +167,62 @@ func TestRefused(t *testing.T) {
 	cancel(errors.New("enough"))
 	if _, err := tool.Frames(ctx, video, 1, 10, limits); err == nil || !strings.Contains(err.Error(), "enough") {
 		t.Error(err)
+	}
+}
+
+// TestCutOff: what FFmpeg takes for a file's end, and is none. A file that is longer than what is wanted of it is not
+// looked at to its end, unless its container says how long it is.
+func TestCutOff(t *testing.T) {
+	tool := findBoth(t)
+	moving, tone := []string{"-i", "testsrc=s=160x120:r=10:d=4", "-c:v", "mpeg4", "-g", "10"}, []string{"-i", "sine=d=4"}
+	live := func(mkv []byte) []byte { // as it is sent while it is made: without a size of all
+		at := bytes.Index(mkv, []byte("\x18\x53\x80\x67")) + 4
+		return slices.Concat(mkv[:at], []byte("\x01\xff\xff\xff\xff\xff\xff\xff"), mkv[at+8:])
+	}
+	fragments := append(slices.Clone(moving), "-movflags", "frag_keyframe+empty_moov")
+	for _, c := range []struct {
+		name   string
+		data   []byte
+		frames int // that are there without its last tenth, if only 3 are wanted
+	}{
+		{"live.mkv", live(made(t, tool, "v.mkv", moving...)), 3},
+		{"v.mkv", made(t, tool, "v.mkv", moving...), 0},
+		{"v.avi", made(t, tool, "v.avi", moving...), 0},
+		{"v.mp4", made(t, tool, "v.mp4", fragments...), 0},
+		{"v.gif", made(t, tool, "v.gif", moving[:2]...), 0},
+		{"live.mka", live(made(t, tool, "s.mka", tone...)), 0},
+		{"s.wav", made(t, tool, "s.wav", append(slices.Clone(tone), "-c:a", "adpcm_ms")...), 0},
+		{"s.aiff", made(t, tool, "s.aiff", tone...), 0},
+	} {
+		cut := c.data[:len(c.data)*9/10]
+		makes := map[string]func(data []byte) (int, error){"sound": func(data []byte) (int, error) {
+			wav, err := tool.Sound(t.Context(), data, 60, limits)
+			return len(wav), err
+		}}
+		if strings.Contains(c.name, "v.") || c.name == "live.mkv" {
+			makes = map[string]func(data []byte) (int, error){"frames": func(data []byte) (int, error) {
+				frames, err := tool.Frames(t.Context(), data, 1, 1000, limits)
+				return len(frames), err
+			}, "clip": func(data []byte) (n int, err error) {
+				err = tool.Clip(t.Context(), data, ffmpeg.Choice{Uniform: 3, To: seconds("0.5")}, limits, func(int, int, []byte) error { n++; return nil })
+				return n, err
+			}}
+		}
+		for what, of := range makes {
+			if n, err := of(c.data); n == 0 || err != nil {
+				t.Errorf("%s of %s: %d, %v", what, c.name, n, err)
+			}
+			if _, err := of(cut); fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "the file is cut off: ") {
+				t.Errorf("%s of %s without its end: class %v: %v", what, c.name, fault.ClassOf(err), err)
+			}
+		}
+		if frames, err := tool.Frames(t.Context(), cut, 1, 3, limits); len(frames) != c.frames || (err == nil) != (c.frames > 0) {
+			t.Errorf("three frames of %s without its end: %d, %v", c.name, len(frames), err)
+		}
+	}
+	sound := live(made(t, tool, "s.mka", tone...))
+	if wav, err := tool.Sound(t.Context(), sound[:len(sound)*9/10], 2, limits); err != nil || len(wav) < 19*44100*4/10 {
+		t.Errorf("two seconds of what is cut off later: %d bytes, %v", len(wav), err)
 	}
 }
 

@@ -30,8 +30,16 @@ func FindBoth(ctx context.Context) (*Tool, error) {
 	return t, nil
 }
 
-// cutOff is what FFmpeg says of a file that ends before its end, of MP4 and Matroska.
+// cutOff is what FFmpeg says of a file that ends before its end, of MP4 and Matroska. It is no error to it.
 var cutOff = regexp.MustCompile(`(?m)^.*(ended prematurely|partial file).*$`)
+
+// early is an error if a child said that the file ends before its end.
+func early(said []byte) error {
+	if line := cutOff.Find(said); line != nil {
+		return fault.Userf("the file is cut off: %s", words(line))
+	}
+	return nil
+}
 
 // Facts are what the headers of a file say. What it does not have is zero.
 type Facts struct {

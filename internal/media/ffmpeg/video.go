@@ -33,6 +33,9 @@ type Video struct {
 // choice by time may take one again) and, valid during the call, the picture as BMP of 24 bits. If it calls each with number 0 once more,
 // what it gave before is void. It holds one picture at a time. An error of each ends the child, and is returned.
 func (t *Tool) Clip(ctx context.Context, data []byte, c Choice, l Limits, each func(number, times int, bmp []byte) error) error {
+	if err := whole(data); err != nil {
+		return err
+	}
 	for _, decoded := range []bool{false, true} {
 		v, err := t.list(ctx, data, decoded, l)
 		if err != nil {
@@ -84,13 +87,14 @@ func (t *Tool) list(ctx context.Context, data []byte, decoded bool, l Limits) (*
 		}
 		return nil
 	})
+	short := early(said.data)
 	switch {
 	case err != nil:
 		return nil, err
 	case v.Unit == nil || len(v.Frames) == 0:
 		return nil, fault.Userf("it has no video, or an empty one")
-	case cutOff.Match(said.data):
-		return nil, fault.Userf("the file is cut off: %s", words(cutOff.Find(said.data)))
+	case short != nil:
+		return nil, short
 	case timeless && !decoded:
 		return nil, nil
 	case timeless:
@@ -127,7 +131,7 @@ func (t *Tool) decode(ctx context.Context, data []byte, v *Video, chosen []int, 
 		n := 0
 		err = t.pictures(ctx, data, append([]string{"-copyts"}, seek...), []string{
 			"-vf", "select=" + among(pts) + ",format=bgr24", "-frames:v", strconv.Itoa(len(pts)),
-		}, l, func(bmp []byte) error {
+		}, func() bool { return n == len(frames) }, l, func(bmp []byte) error {
 			if n == len(frames) {
 				return fmt.Errorf("ffmpeg gave more than %d pictures", n)
 			}

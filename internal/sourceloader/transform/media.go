@@ -145,8 +145,11 @@ func (w *Worker) takePixels(step *pixelsStep, v *format.Value) error {
 	return nil
 }
 
-// maxArray bounds the arrays of a record, as of one column.
-const maxArray = 1 << 30
+// maxArray bounds the arrays of a record, as of one column. The decoder of sounds bounds theirs below it.
+const (
+	maxArray = 1 << 30
+	_        = uint(maxArray - 4*audio.MaxSamples)
+)
 
 // images are the encoded images of a column, without nulls, and whether it has a list of them.
 func images(v *format.Value) (encoded [][]byte, stacked bool, err error) {
