@@ -64,6 +64,9 @@ func readLayout(path string, job *jobspec.Job) (*sizing.Layout, error) {
 	return l, nil
 }
 
+// mostCores is more than all machines of a cluster have.
+const mostCores = 1 << 24
+
 // machineFlags say what loaders are sized for.
 type machineFlags struct {
 	Cores        float64 `help:"With --sizing: cores of all machines together. Default: those of this one." placeholder:"N"`
@@ -80,8 +83,8 @@ func (f *machineFlags) check() (err error) {
 			return fmt.Errorf("--memory: %w", err)
 		}
 	}
-	if f.Cores < 0 {
-		return fmt.Errorf("--cores is %g, valid is more than 0", f.Cores)
+	if !(f.Cores >= 0 && f.Cores <= mostCores) { // NaN is neither
+		return fmt.Errorf("--cores is %g, valid is more than 0, up to %d", f.Cores, mostCores)
 	}
 	return atLeast("--constructors", int64(f.Constructors), 1)
 }
@@ -102,8 +105,8 @@ func (c *planCmd) sized(ctx context.Context, job *jobspec.Job, names extensions)
 	if err != nil {
 		return err
 	}
-	if !p.Covers(job.Sources) {
-		return fault.Userf("the profile lacks sources of this job, or is of other steps: measure it again, with `millrace profile`")
+	if err := p.Lacks(job.Sources); err != nil {
+		return err
 	}
 	d := service.Size(job, p, service.SizeOptions{
 		Cores: c.Cores, Memory: c.memory, Step: c.StepTime.Seconds(), Constructors: c.Constructors, Processes: c.Processes, Steps: c.Steps,

@@ -39,7 +39,7 @@ type Command struct {
 
 	mu      sync.Mutex // guards the fields below
 	wanted  map[Role]want
-	done    map[Role]want
+	done    map[Role]want // by commands that ended well; none of a role whose last one failed
 	problem string
 	token   chan struct{} // something is to be done, or changed
 	watch   []chan struct{}
@@ -85,12 +85,12 @@ func (c *Command) Run(ctx context.Context) error {
 	}
 }
 
-// next is a role of which something else is wanted than was done; "" if there is none.
+// next is a role of which something else is wanted than was done, as far as is known; "" if there is none.
 func (c *Command) next() (Role, want) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for role, w := range c.wanted {
-		if c.done[role] != w {
+		if done, ok := c.done[role]; !ok || done != w {
 			return role, w
 		}
 	}
@@ -102,6 +102,7 @@ func (c *Command) ended(role Role, w want, err error) {
 	defer c.mu.Unlock()
 	if c.problem = ""; err != nil {
 		c.problem = fmt.Sprintf("the command for %d members of role %s: %v", w.count, role, err)
+		delete(c.done, role) // it may have done a part of it, or all
 		return
 	}
 	c.done[role] = w
@@ -122,8 +123,11 @@ func (c *Command) run(ctx context.Context, role Role, w want) error {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // what left the group may hold its output
 	err := cmd.Run()
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		err = context.Cause(ctx)
+	case errors.Is(err, exec.ErrWaitDelay): // it ended well, and what it left in the background has its output
+		err = nil
 	}
 	if text := strings.TrimSpace(out.String()); err != nil && text != "" {
 		return fmt.Errorf("%w: %s", err, text)

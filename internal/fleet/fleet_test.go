@@ -196,6 +196,43 @@ func TestCommandFails(t *testing.T) {
 	}
 }
 
+// TestCommandRevert: one that failed may have done what it was asked for, so what was wanted before is done again.
+func TestCommandRevert(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := NewCommand("echo $COUNT >> "+dir+"/out; test $COUNT != 3", slog.New(slog.DiscardHandler))
+	for _, n := range []int{2, 3, 2} {
+		if err := c.Scale(t.Context(), Loader, n); err != nil {
+			t.Fatal(err)
+		}
+		if role, w := c.next(); role != "" {
+			c.ended(role, w, c.run(t.Context(), role, w))
+		}
+	}
+	text, err := os.ReadFile(dir + "/out")
+	if got := strings.Fields(string(text)); err != nil || !slices.Equal(got, []string{"2", "3", "2"}) || c.Problem() != "" || c.pending() {
+		t.Errorf("ran for %v, problem %q, %v", got, c.Problem(), err)
+	}
+}
+
+// TestCommandLeaves: one that ended well and left a child in the background has done what it was asked for; the child of one
+// that failed is no excuse.
+func TestCommandLeaves(t *testing.T) {
+	t.Parallel()
+	for text, said := range map[string]string{"sleep 1000 & echo $!": "", "sleep 1000 & echo $!; exit 3": "exit status 3"} {
+		file := filepath.Join(t.TempDir(), "pid")
+		c := NewCommand(strings.Replace(text, "echo $!", "echo $! > "+file, 1), slog.New(slog.DiscardHandler))
+		err := c.run(t.Context(), Loader, want{count: 1})
+		if said == "" && err != nil || said != "" && (err == nil || !strings.Contains(err.Error(), said)) {
+			t.Errorf("%s: %v, want %q", text, err, said)
+		}
+		data, _ := os.ReadFile(file)
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
 // TestCommandHangs: one that does not end is ended, and what it started with it.
 func TestCommandHangs(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -34,7 +35,7 @@ type Source struct {
 	Tokens  int64   `json:"tokens"`
 	Bytes   int64   `json:"bytes_read"`            // of files, for these records
 	Seconds float64 `json:"seconds"`               // that workers of loaders took, all stages together
-	CPU     float64 `json:"cpu_seconds,omitempty"` // in which they computed, without functions in other processes; of a service that runs, in which they did not wait for the store; 0: not known
+	CPU     float64 `json:"cpu_seconds,omitempty"` // in which they or their functions computed; of a service that runs, in which they did not wait for the store; 0: not known
 	Stages  []Stage `json:"stages"`                // in the order of the work
 
 	StateBytes  int64 `json:"state_bytes,omitempty"`  // of the open source: files, footers, chain; 0: not known
@@ -66,6 +67,19 @@ func (p *Profile) Of(s *jobspec.Source) *Source {
 		return nil
 	}
 	return &p.Sources[i]
+}
+
+// Lacks says what the profile does not know of some sources; nil if it covers them.
+func (p *Profile) Lacks(sources []jobspec.Source) error {
+	at := slices.IndexFunc(sources, func(s jobspec.Source) bool { return p.Of(&s) == nil })
+	if at < 0 {
+		return nil
+	}
+	s := &sources[at]
+	if i, ok := p.find(s.Name); ok && p.Sources[i].Recipe == RecipeOf(s) {
+		return fault.Userf("source %q: none of the %d records that were measured gave a sample, so what its samples cost is not known: measure more, with `millrace profile --records N --out FILE`, and give that to --profile; or see what its steps leave out", s.Name, p.Sources[i].Records)
+	}
+	return fault.Userf("the profile lacks source %q, or it is of other steps: measure it again, with `millrace profile`", s.Name)
 }
 
 // Covers says whether the profile knows each of some sources.

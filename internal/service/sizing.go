@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"runtime"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/mix"
@@ -68,7 +69,7 @@ func Size(job *jobspec.Job, p *profile.Profile, opts SizeOptions) *sizing.Decisi
 
 // sizes is what matters of the sources: of each, the most work that a step takes of it, of those looked at.
 func sizes(job *jobspec.Job, p *profile.Profile, steps int64) []sizing.Source {
-	shares, phases, static := peaks(compile.Schedule(job), len(job.Sources), steps)
+	shares, phases, static := peaks(job, steps)
 	tokens := float64(job.Batch.Sequences) * float64(job.Batch.SequenceLength)
 	mean := 0.0 // tokens of a sample of the mix
 	for i := range job.Sources {
@@ -96,23 +97,31 @@ func sizes(job *jobspec.Job, p *profile.Profile, steps int64) []sizing.Source {
 const looks = 32
 
 // peaks are the largest shares of sources in some steps, their shares in some of these, and whether they have the same in all.
-func peaks(schedule mix.Schedule, sources int, steps int64) (shares []float64, by [][]float64, static []bool) {
-	shares, by, static = make([]float64, sources), make([][]float64, sources), make([]bool, sources)
-	first, next := schedule.Shares(0), int64(0)
-	for i := range static {
-		static[i] = true
-	}
-	for step := range steps {
+// Between the bounds of stages and ramps each share rises or falls, or stays.
+func peaks(job *jobspec.Job, steps int64) (shares []float64, by [][]float64, static []bool) {
+	schedule, sources := compile.Schedule(job), len(job.Sources)
+	shares, by, static = make([]float64, sources), make([][]float64, sources), slices.Repeat([]bool{true}, sources)
+	first := schedule.Shares(0)
+	look := func(step int64) []uint64 {
 		now := schedule.Shares(step)
 		for i, x := range now {
 			shares[i] = max(shares[i], float64(x)/(1<<mix.Bits))
 			static[i] = static[i] && x == first[i]
-			if step == next {
-				by[i] = append(by[i], float64(x)/(1<<mix.Bits))
-			}
 		}
-		if step == next {
-			next = max(step+1, int64(len(by[0]))*steps/looks)
+		return now
+	}
+	for step, n := int64(0), int64(1); step < steps; n++ {
+		for i, x := range look(step) {
+			by[i] = append(by[i], float64(x)/(1<<mix.Bits))
+		}
+		step = max(step+1, n*(steps/looks)+n*(steps%looks)/looks)
+	}
+	look(steps - 1)
+	for _, st := range job.Mix.Stages {
+		for _, step := range []int64{st.From - 1, st.From, st.From + min(st.Over, steps)} {
+			if step >= 0 && step < steps {
+				look(step)
+			}
 		}
 	}
 	return shares, by, static

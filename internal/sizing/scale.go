@@ -122,6 +122,7 @@ func (s *Scaler) Next(x Interval) Scaled {
 	case s.cool > 0:
 	case short && !s.Awaits():
 		did = s.grow(x, work)
+		s.arrive(x.Places)
 	}
 	if did == "" && s.cool == 0 {
 		did = s.shrink(x, work)
@@ -168,7 +169,8 @@ func (s *Scaler) note(x Interval, work demand) (short bool) {
 	return short
 }
 
-// arrive gives loaders that came to the sources that they were asked for, and forgets those that left.
+// arrive gives loaders that came to the sources that they were asked for, and forgets those that left. One that drained and is
+// there yet has them sooner than one that has to come: so nothing waits for a fleet that does not end what it should.
 func (s *Scaler) arrive(places []PlaceStatus) {
 	there := func(at int) bool { return at >= 0 && at < len(places) && places[at].Loader != "" }
 	s.drain = slices.DeleteFunc(s.drain, func(at int) bool { return !there(at) })
@@ -192,6 +194,12 @@ func (s *Scaler) arrive(places []PlaceStatus) {
 			if s.extra[i].place < 0 && there(at) && !taken[at] {
 				s.extra[i].place, taken[at] = at, true
 			}
+		}
+	}
+	for i := range s.extra {
+		if s.extra[i].place < 0 && len(s.drain) > 0 {
+			s.extra[i].place, s.extra[i].reads = s.drain[0], true // of how long others take it says nothing
+			s.drain = s.drain[1:]
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Source is what of a source matters here.
@@ -227,11 +228,8 @@ func (p *partition) levels() {
 	p.used = p.d.Cores
 	if p.Step > 0 && work > 0 {
 		needs := computing / p.Step * p.Headroom
-		d := "there are enough"
-		if p.used = min(p.d.Cores, needs); needs > p.d.Cores {
-			d = "loaders are too slow for it with these machines"
-		}
-		p.d.note("steps of %.3g s take %.2f workers, %.2f with headroom: %s", p.Step, work/p.Step, work/p.Step*p.Headroom, d)
+		p.used = min(p.d.Cores, needs)
+		p.d.note("steps of %.3g s take %.2f workers, %.2f with headroom: %s", p.Step, work/p.Step, work/p.Step*p.Headroom, p.enough(needs))
 	}
 	if p.wait > 1 {
 		p.d.note("workers compute for %.0f %% of their time, so there are %.1f for a core", 100/(1+(p.wait-1)/spare), p.wait)
@@ -245,6 +243,37 @@ func (p *partition) levels() {
 			r.Why = "not drawn in the steps looked at"
 		}
 	}
+}
+
+// enough says whether loaders are fast enough for the steps, which take some cores; else what they lack.
+func (p *partition) enough(needs float64) string {
+	var lack []string
+	if needs > p.d.Cores {
+		lack = append(lack, "loaders are too slow for it with these machines")
+	}
+	worst, part, capped := 0, 1.0, 0
+	for i := range p.Sources {
+		s := &p.Sources[i]
+		has := float64(p.mostWorkers(s)) * p.Step / (s.Work * p.Headroom) // of what it takes
+		if has < 1 {
+			capped++
+		}
+		if has < part {
+			worst, part = i, has
+		}
+	}
+	if capped > 0 {
+		s := &p.Sources[worst]
+		text := fmt.Sprintf("%s can have %d of the %.3g workers that it takes", s.Name, p.mostWorkers(s), s.Work/p.Step*p.Headroom)
+		if p.mostWorkers(s) < p.PerSource {
+			text += ", as an epoch has no more blocks: it needs smaller chunks or blocks"
+		}
+		if capped > 1 {
+			text += fmt.Sprintf(" (one of %d such sources)", capped)
+		}
+		lack = append(lack, text)
+	}
+	return cmp.Or(strings.Join(lack, "; "), "there are enough")
 }
 
 // share deals cores by levels. What one source has no use for, the others get.

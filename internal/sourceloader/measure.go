@@ -53,8 +53,9 @@ type measuring struct {
 	worker *transform.Worker
 	found  profile.Source
 	clock  stepClock
-	left   int64 // records that may be read yet
-	bytes  int64 // that the samples take in a block
+	left   int64         // records that may be read yet
+	bytes  int64         // that the samples take in a block
+	others time.Duration // for which functions computed in other processes, as far as they are waited for
 }
 
 // end is what was found.
@@ -68,7 +69,9 @@ func (m *measuring) end(cpu time.Duration) *profile.Source {
 	for _, st := range f.Stages {
 		f.Seconds += st.Seconds
 	}
-	f.CPU = min(cpu.Seconds(), f.Seconds) // what measuring takes is no part of it
+	if cpu > 0 {
+		f.CPU = min((cpu + m.others).Seconds(), f.Seconds) // what measuring takes is no part of it
+	}
 	if f.Bytes > 0 {
 		whole := float64(s.Manifest.Bytes()) / float64(max(s.Order.Blocks(), 1)) // bytes of files for a block
 		f.BlockBytes = int64(whole * float64(m.bytes) / float64(f.Bytes))
@@ -157,6 +160,7 @@ func (m *measuring) batch(ctx context.Context, batch *format.Batch) error {
 	}
 	for _, st := range m.stages[1 : len(m.stages)-1] {
 		m.clock.at = time.Now()
+		thread := threadTime()
 		m.worker.Watch(nil) // its native steps only hand records on, or are timed as one
 		for _, k := range st.segments {
 			var err error
@@ -165,6 +169,9 @@ func (m *measuring) batch(ctx context.Context, batch *format.Batch) error {
 			}
 		}
 		m.worker.Watch(m.clock.step)
+		if st.function != nil && st.function.Operator != callOperator { // a model server is waited for, as the store is
+			m.others += time.Since(m.clock.at) - (threadTime() - thread)
+		}
 		m.clock.step(st.name, int(batch.Bytes()))
 	}
 	m.clock.at = time.Now()

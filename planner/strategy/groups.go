@@ -39,7 +39,7 @@ func (g *Graph) unit() int {
 func (g *Graph) partition(costs []int64, equal bool) ([]int32, error) {
 	x, n, groups := g.scratch, g.buckets.Len(), g.groups()
 	o := balance.Options{Bins: n, Equal: equal, Groups: groups, Method: g.balance.Method, Custom: g.balance.Custom}
-	if n%groups == 0 {
+	if groups == 1 || n%g.buckets.GroupSize() == 0 {
 		return x.balancer.Partition(costs, o)
 	}
 	o.Groups = 1

@@ -24,7 +24,7 @@ func (c *Core) groupOf(place int) int { return c.members.dealt.groups[place] }
 
 // deal deals sources to places, as a table says. Without one they are dealt in turn, and if there are more places than
 // sources, those of a source share its blocks. So are places dealt to sources that are behind those of the table, unless
-// it is exact.
+// it is exact: then they have nothing to read, and sources without a place have one of those that it names.
 func deal(table [][]int, exact bool, places, sources int) dealt {
 	d := dealt{places: places, sources: sources, bySource: make([][]int, sources), groups: make([]int, places)}
 	for i := range d.groups {
@@ -36,6 +36,7 @@ func deal(table [][]int, exact bool, places, sources int) dealt {
 			tabled = max(tabled, at+1)
 		}
 	}
+	others := forOthers(table, exact, places)
 	for source := range d.bySource {
 		var of []int
 		if source < len(table) {
@@ -49,7 +50,7 @@ func deal(table [][]int, exact bool, places, sources int) dealt {
 			of = append(of, at)
 		}
 		if len(of) == 0 {
-			of = []int{source % places}
+			of = []int{others[source%len(others)]}
 		}
 		d.bySource[source] = of
 		if g := &d.groups[of[0]]; *g < 0 {
@@ -57,6 +58,25 @@ func deal(table [][]int, exact bool, places, sources int) dealt {
 		}
 	}
 	return d
+}
+
+// forOthers are the places for sources that have none in a table: those that it names if it is exact, else all.
+func forOthers(table [][]int, exact bool, places int) (all []int) {
+	named := make([]bool, places)
+	for _, of := range table {
+		for _, at := range of {
+			if at < places {
+				named[at] = true
+			}
+		}
+	}
+	some := slices.Contains(named, true)
+	for at := range named {
+		if named[at] || !exact || !some {
+			all = append(all, at)
+		}
+	}
+	return all
 }
 
 // redeal has sources read by other places from now on. A place that reads a source for the first time begins when its loader

@@ -26,6 +26,22 @@ func TestDeal(t *testing.T) {
 			t.Errorf("%v, %d places, %d sources: %v, want %v", x.table, x.places, x.sources, got, x.want)
 		}
 	}
+	for _, x := range []struct {
+		table           [][]int
+		places, sources int
+		want            [][]int
+	}{ // the same if the table is exact
+		{[][]int{{0, 1}}, 2, 3, [][]int{{0, 1}, {1}, {0}}},
+		{[][]int{{0}}, 2, 2, [][]int{{0}, {0}}},                     // place 1 drains
+		{[][]int{{3}, {0}}, 5, 4, [][]int{{3}, {0}, {0}, {3}}},      // nobody has to read anything at 1, 2 and 4
+		{[][]int{{3}, nil, {0}}, 2, 3, [][]int{{0}, {0}, {0}}},      // place 3 is not there
+		{[][]int{{3}, nil}, 2, 4, [][]int{{0}, {1}, {0}, {1}}},      // nor is any
+		{[][]int{{1}, {1}, {1}}, 2, 4, [][]int{{1}, {1}, {1}, {1}}}, // place 0 drains
+	} {
+		if got := deal(x.table, true, x.places, x.sources).bySource; !reflect.DeepEqual(got, x.want) {
+			t.Errorf("%v, exact, %d places, %d sources: %v, want %v", x.table, x.places, x.sources, got, x.want)
+		}
+	}
 	for seed := range uint64(500) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		places, sources := 1+rng.IntN(9), 1+rng.IntN(9)
