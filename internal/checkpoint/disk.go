@@ -1,11 +1,13 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -23,7 +25,8 @@ import (
 // more byte changes. Who waits for Pebble must therefore wait for failed as well.
 type disk struct {
 	vfs.FS
-	failed chan struct{} // closed by the first fail
+	failed   chan struct{} // closed by the first fail
+	readOnly bool          // who opens it writes nothing
 
 	mu    sync.Mutex
 	cause error     // set once, before failed is closed
@@ -159,10 +162,14 @@ type lockError struct{ error }
 
 func (e *lockError) Unwrap() error { return e.error }
 
-// Lock keeps the lock, so that a stopped disk's can be released without Pebble.
+// Lock keeps the lock, so that a stopped disk's can be released without Pebble. What is only read is
+// not locked on a file system that takes no writes.
 func (d *disk) Lock(name string) (io.Closer, error) {
 	d.writing()
 	lock, err := d.FS.Lock(name)
+	if d.readOnly && errors.Is(err, syscall.EROFS) {
+		lock, err = closerFunc(func() error { return nil }), nil
+	}
 	if err != nil {
 		return nil, &lockError{err}
 	}

@@ -95,6 +95,10 @@ func (l *Pebble) openError(err error) error {
 	switch {
 	case conflict:
 		return fault.Userf("the log in %s is open already, in this or another process (%w): end the other one, or give each job a folder of its own", l.dir, fmt.Errorf("%w: %w", ErrInUse, err))
+	case l.opts.ReadOnly && locking && errors.Is(err, fs.ErrPermission):
+		return fault.Userf("opening the log in %s: %w: the log is locked while it is read, for which this user must be able to open LOCK", l.dir, err)
+	case l.opts.ReadOnly && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR)):
+		return fault.Userf("opening the log in %s: %w: name the folder that was given to the service with --log-dir, which this user must be able to read", l.dir, err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.EROFS):
 		return fault.Userf("opening the log in %s: %w: give the job a folder that it may write to", l.dir, err)
 	case l.failure() != nil:

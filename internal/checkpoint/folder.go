@@ -5,11 +5,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/millrace-data/millrace/internal/fault"
 )
 
 // A log has what a job read, and where it stands: its folder and files are its user's.
@@ -88,23 +85,4 @@ func syncFolder(disk vfs.FS, dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// SetAside moves the folder of a log out of the way, to DIR.replaced, in place of one that
-// was moved there before. Nobody may have the log open. Errors are of class fault.Lost.
-func SetAside(dir string, opts Options) error {
-	disk := opts.withDefaults().FS
-	dir = strings.TrimRight(dir, "/")
-	aside := dir + ".replaced"
-	err := disk.RemoveAll(aside)
-	if err == nil {
-		err = disk.Rename(dir, aside)
-	}
-	if err == nil {
-		err = syncFolder(disk, disk.PathDir(dir))
-	}
-	if err != nil {
-		return fault.Lostf("moving the log in %s aside: %w", dir, err)
-	}
-	return nil
 }

@@ -199,18 +199,19 @@ func Begins(log Reader) bool {
 }
 
 // GoOn are the operations by which a log goes on at a step, in a branch of its own. What the log
-// has before the step is the branch's too if it leads there: its chain has the digest then.
+// has before the step is the branch's too if it leads there: its chain has the digest then. Else all
+// is left, from step 0 on, wherever this copy of the log begins: others may reach back further, also
+// where this one has no step left.
 func GoOn(log Reader, step int64, digest [32]byte) ([]Op, error) {
-	first, some := log.First()
-	if !some {
-		return nil, nil
+	if log.Branches()[0] == (Branch{}) {
+		return nil, nil // nothing was ever written
 	}
 	known, ok, err := log.ReadDigest(step - 1)
 	switch {
 	case err != nil:
 		return nil, err
 	case !ok || known != digest:
-		step = first
+		step = 0
 	}
 	return []Op{Truncate{From: step}}, nil
 }
@@ -221,7 +222,10 @@ func (h *History) Follow(op Op) (branch uint64, step int64, ok bool) {
 	last := h.Current()
 	switch steps := h.span(last.Number); op := op.(type) {
 	case Append:
-		if !steps.has(op.Step) {
+		if last.From == last.Next && op.Frame != nil && op.Step != steps.next {
+			*last = Branch{Number: last.Number, Parent: last.Number} // all was left: earlier builds wrote the first step of their copy for that
+		}
+		if !h.span(last.Number).has(op.Step) {
 			h.Add(op.Step)
 		}
 		return h.owner(op.Step), op.Step, true

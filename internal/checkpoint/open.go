@@ -16,6 +16,9 @@ import (
 // open looks before it writes: Pebble removes files that it does not know, so that a
 // damaged log which it had opened for writing could not be mended any more.
 func (l *Pebble) open() error {
+	if _, err := l.disk.Stat(l.disk.PathJoin(l.dir, movingName)); err == nil {
+		return l.damaged("it was being put aside, and some of its files are in %s by now", movingName)
+	}
 	there, err := l.enterFolder()
 	if err != nil {
 		return err

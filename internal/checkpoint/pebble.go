@@ -107,6 +107,7 @@ func open(dir string, opts Options, anyone bool) (*Pebble, error) {
 		proven:  map[stretch]bool{},
 		history: NewHistory(),
 	}
+	l.disk.readOnly = opts.ReadOnly
 	l.writer <- struct{}{}
 	if err := l.open(); err != nil {
 		_ = l.Close() // its error could only repeat err

@@ -398,7 +398,7 @@ type logRepairCmd struct{ logFlags }
 
 // Help is printed below the usage line.
 func (*logRepairCmd) Help() string {
-	return "Makes the folder again from the mirror where it is damaged, missing or behind; the old one is kept as DIR.replaced. " +
+	return "Makes the folder again from the mirror where it is damaged, missing or behind; the old one is kept as DIR.replaced, or in DIR/replaced if DIR is a mount point or a link. " +
 		"A mirror that cannot be read gets a key frame from the folder, if the folder's last write is the mirror's last segment. " +
 		"What neither has whole is refused: nothing is guessed. Stop the service first.\n\n" +
 		"Example:\n  millrace log repair --log-dir /var/lib/millrace/job --log-mirror s3://bucket/job"
@@ -413,6 +413,9 @@ func (c *logRepairCmd) Validate() error {
 }
 
 func (c *logRepairCmd) Run(ctx context.Context, log *slog.Logger) error {
+	if err := mirror.CheckApart(c.LogDir, c.LogMirror); err != nil {
+		return err
+	}
 	store, err := object.Open(c.LogMirror)
 	if err != nil {
 		return err

@@ -103,3 +103,16 @@ func TestVerifyAfterGoingBack(t *testing.T) {
 		}
 	}
 }
+
+// TestMirrorInLog refuses a mirror that would go away with the log, before anything is made.
+func TestMirrorInLog(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	for _, verb := range []string{"run", "serve", "planner"} {
+		millrace(t, dir, verb, "job.yaml", "--log-dir", "log", "--log-mirror", "file://"+filepath.Join(dir, "log/mirror")).expect(t, exitUser, "would be put aside")
+	}
+	millrace(t, dir, "log", "repair", "--log-dir", "log", "--log-mirror", "file://"+filepath.Join(dir, "log.replaced")).expect(t, exitUser, "would be put aside")
+	if left, err := filepath.Glob(filepath.Join(dir, "log*")); err != nil || len(left) > 0 {
+		t.Errorf("they left %v, %v", left, err)
+	}
+}

@@ -51,6 +51,15 @@ func Open(rawURL string) (Store, error) {
 	return nil, fault.Userf("%s: this object store is not known: valid is %s", u.Redacted(), Valid)
 }
 
+// Folder is the folder that the URL of a store names; ok is false if it names another store, or none.
+func Folder(rawURL string) (path string, ok bool) {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Scheme != "file" || u.Path == "" {
+		return "", false
+	}
+	return u.Path, true
+}
+
 // s3Options reads where a bucket is from a URL and from the environment.
 func s3Options(u *url.URL) (S3Options, error) {
 	query := u.Query()

@@ -11,6 +11,7 @@
 //
 // Whoever opens a mirror brings the local log to where the mirror stands: the mirror wins,
 // since a local write that did not reach it was never acknowledged. docs/bytes.md has the
-// bytes. A writer renews a lease, by which one that stands by knows when to try ([AwaitFree]); no
-// other decision reads a clock. The package never looks into a record.
+// bytes. A writer renews a lease, by which one that stands by knows when to try ([AwaitFree]),
+// and one that starts whether it may ([CheckFree]); no other decision reads a clock. The
+// package never looks into a record.
 package mirror

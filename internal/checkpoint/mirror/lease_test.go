@@ -2,6 +2,7 @@ package mirror_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,50 +85,124 @@ func TestFreeOfAnEarlierSlot(t *testing.T) {
 	})
 }
 
+// kill ends a log as kill -9 does: its lease is not given back.
+func kill(t *testing.T, log *mirror.Log, store object.Store) {
+	t.Helper()
+	held, err := store.Get(t.Context(), "lease", object.Whole)
+	if err := errors.Join(err, log.Close(), store.Put(t.Context(), "lease", held)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantFree wants a mirror to be free for a machine after a time at most, or to be refused.
+func wantFree(t *testing.T, m *machine, takes time.Duration, free bool) {
+	t.Helper()
+	begin := time.Now()
+	_, err := mirror.CheckFree(t.Context(), m.options())
+	if (err == nil) != free || err != nil && fault.ClassOf(err) != fault.User || time.Since(begin) > takes {
+		t.Errorf("after %v: %v", time.Since(begin), err)
+	}
+}
+
 // TestCheckFree: a mirror that is written from another folder is refused while its lease is renewed. One whose writer
-// was killed is free after a while, and at once for who wrote it last.
+// was killed is free after a while, and at once in that writer's folder. A folder that was brought to where the mirror
+// stands is no writer's.
 func TestCheckFree(t *testing.T) {
+	folders := [2]string{t.TempDir(), t.TempDir()}
 	synctest.Test(t, func(t *testing.T) {
-		store, own := &object.Memory{}, (*machine)(nil)
-		check := func(m *machine, takes time.Duration, free bool) {
-			t.Helper()
-			log := m.open(t)
-			begin := time.Now()
-			err := log.CheckFree(t.Context())
-			if (err == nil) != free || err != nil && fault.ClassOf(err) != fault.User || time.Since(begin) > takes {
-				t.Errorf("after %v: %v", time.Since(begin), err)
-			}
-			if err := log.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		own = newMachine(store)
-		check(own, 0, true) // there is no mirror yet
+		store := &object.Memory{}
+		own, copied := newMachine(store), newMachine(store)
+		own.dir, copied.dir = folders[0], folders[1]
+		wantFree(t, own, 0, true) // there is no mirror yet
 		first := own.open(t)
 		if err := first.Fence(1); err != nil {
 			t.Fatal(err)
 		}
 		appendSteps(t, first, 0, 10)
-		check(newMachine(store), time.Second, false)
+		if err := copied.open(t).Close(); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			wantFree(t, newMachine(store), time.Second, false)
+			wantFree(t, copied, time.Second, false)
+		}
 		appendSteps(t, first, 10, 20) // nothing has happened to it
 		if err := first.Close(); err != nil {
 			t.Fatal(err)
 		}
-		check(newMachine(store), 0, true)
-		before, last := newMachine(store).open(t), own.open(t)
+		wantFree(t, newMachine(store), 0, true)
+		last := own.open(t)
 		if err := last.Fence(2); err != nil {
 			t.Fatal(err)
 		}
-		if err := last.Close(); err != nil { // in order, since the other one looked
+		time.Sleep(time.Second)
+		kill(t, last, store)
+		wantFree(t, own, 0, true)
+		wantFree(t, copied, 2*time.Second, true)
+		elsewhere := copied.open(t)
+		if err := elsewhere.Fence(3); err != nil {
 			t.Fatal(err)
 		}
-		if err := before.CheckFree(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := store.Put(t.Context(), "lease", []byte("one that was killed 7")); err != nil {
-			t.Fatal(err)
-		}
-		check(newMachine(store), 2*time.Second, true)
-		check(own, 0, true)
+		time.Sleep(time.Second)
+		wantFree(t, own, time.Second, false) // it wrote, but not last
+		kill(t, elsewhere, store)
+		wantFree(t, own, 2*time.Second, true)
 	})
+}
+
+// slowly is a store whose requests take a while.
+type slowly struct {
+	object.Store
+	takes time.Duration
+}
+
+func (s slowly) Get(ctx context.Context, key string, r object.Range) ([]byte, error) {
+	time.Sleep(s.takes / 2) // there, and back
+	data, err := s.Store.Get(ctx, key, r)
+	time.Sleep(s.takes / 2)
+	return data, err
+}
+
+func (s slowly) Put(ctx context.Context, key string, data []byte) error {
+	time.Sleep(s.takes)
+	return s.Store.Put(ctx, key, data)
+}
+
+func (s slowly) PutIfAbsent(ctx context.Context, key string, data []byte) error {
+	time.Sleep(s.takes)
+	return s.Store.PutIfAbsent(ctx, key, data)
+}
+
+func (s slowly) List(ctx context.Context, prefix, after string) ([]object.Info, error) {
+	time.Sleep(s.takes)
+	return s.Store.List(ctx, prefix, after)
+}
+
+// TestSlowStore: however long requests take, a mirror that is written is not taken for free, and one whose writer was
+// killed is, in the end.
+func TestSlowStore(t *testing.T) {
+	for _, takes := range []time.Duration{0, 300 * time.Millisecond, 700 * time.Millisecond, 900 * time.Millisecond, 1600 * time.Millisecond} {
+		t.Run(takes.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory := &object.Memory{}
+				store := slowly{memory, takes}
+				log := newMachine(store).open(t)
+				if err := log.Fence(1); err != nil {
+					t.Fatal(err)
+				}
+				for range 20 {
+					time.Sleep(130 * time.Millisecond)
+					wantFree(t, newMachine(store), time.Minute, false)
+				}
+				if took, free := awaitFree(t, store); free {
+					t.Errorf("after %v the log was taken for one that nobody writes", took)
+				}
+				kill(t, log, memory)
+				wantFree(t, newMachine(store), 2*time.Second+16*takes, true)
+				if took, free := awaitFree(t, store); !free || took > 2*time.Second+16*takes {
+					t.Errorf("its writer was killed, and it was free after %v: %v", took, free)
+				}
+			})
+		})
+	}
 }

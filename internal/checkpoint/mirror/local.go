@@ -10,41 +10,51 @@ import (
 )
 
 // openLocal opens the local log and brings it to where the mirror stands; st is nil if
-// there is no mirror yet. latest says that it stood there: nobody has written the mirror since.
-func openLocal(opts Options, st *state) (log checkpoint.Log, latest bool, err error) {
-	log, err = checkpoint.Open(opts.Dir, opts.Log)
+// there is no mirror yet.
+func openLocal(opts Options, st *state) (checkpoint.Log, error) {
+	log, err := checkpoint.Open(opts.Dir, opts.Log)
 	if err != nil && (st == nil || !errors.Is(err, checkpoint.ErrDamaged)) {
-		return nil, false, err
+		return nil, err
 	}
 	if st == nil {
-		return log, true, nil
+		return log, nil
 	}
 	why := error(nil)
 	if err == nil {
 		var groups []group
 		if groups, why = st.missing(opts, log); why == nil {
-			if err := apply(log, groups); err != nil {
-				return nil, false, errors.Join(err, log.Close())
+			if why = st.bring(log, groups); why == nil {
+				return log, nil
 			}
-			return log, len(groups) == 0, nil
+			if !errors.Is(why, checkpoint.ErrDiverged) && !errors.Is(why, checkpoint.ErrOrder) {
+				return nil, errors.Join(why, log.Close())
+			}
 		}
 		if err := log.Close(); err != nil || fault.ClassOf(why) == fault.User {
-			return nil, false, errors.Join(why, err)
+			return nil, errors.Join(why, err)
 		}
 	} else {
 		why = err
 	}
 	opts.Log.Logger.Warn("the local log is put aside and made again from its mirror", "folder", opts.Dir, "mirror", opts.Store.String(), "why", why)
 	if err := checkpoint.SetAside(opts.Dir, opts.Log); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if log, err = checkpoint.Open(opts.Dir, opts.Log); err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if err := apply(log, st.groups); err != nil {
-		return nil, false, errors.Join(err, log.Close())
+	if err := st.bring(log, st.groups); err != nil {
+		return nil, errors.Join(err, log.Close())
 	}
-	return log, false, nil
+	return log, nil
+}
+
+// bring does what a local log lacks: all of it in an empty one.
+func (st *state) bring(log checkpoint.Log, groups []group) error {
+	if st.fill != nil && len(groups) == len(st.groups) {
+		return st.fill(log)
+	}
+	return apply(log, groups)
 }
 
 // missing returns what a local log lacks of the mirror. An error of class fault.User means

@@ -54,7 +54,6 @@ type Log struct {
 	work           sync.WaitGroup // background work, and the watch over the local log
 	stopped        chan struct{}
 	busy           chan struct{} // holds one token: who has taken it may write
-	latest         bool          // the mirror was written last from this folder, when it was opened
 
 	// The fields below belong to who holds the token.
 	place    checkpoint.Place
@@ -67,6 +66,7 @@ type Log struct {
 	fresh    uint64          // the slot after the last segment with a key frame of the log
 	trimmed  int64           // the log's first step when objects were let go of last
 	tidyable chan struct{}   // wakes tidy
+	told     map[string]bool // what tidy has warned of
 
 	leads   atomic.Bool   // it has fenced: it is who writes, as far as it knows
 	refused atomic.Uint64 // writes of all writers that lost a slot, as far as is known
@@ -102,13 +102,13 @@ func Open(ctx context.Context, opts Options) (*Log, error) {
 				opts.Store, st.job, opts.Log.Identity)
 		}
 	}
-	local, latest, err := openLocal(opts, st)
+	local, err := openLocal(opts, st)
 	if err != nil {
 		return nil, err
 	}
 	l := &Log{
-		Log: local, latest: latest, opts: opts, store: opts.Store, stopped: make(chan struct{}), busy: make(chan struct{}, 1),
-		place: checkpoint.Place{Chain: root(opts.Log.Identity)}, writer: rand.Uint64(), tidyable: make(chan struct{}, 1),
+		Log: local, opts: opts, store: opts.Store, stopped: make(chan struct{}), busy: make(chan struct{}, 1),
+		place: checkpoint.Place{Chain: root(opts.Log.Identity)}, writer: rand.Uint64(), tidyable: make(chan struct{}, 1), told: map[string]bool{},
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if st != nil {

@@ -92,14 +92,17 @@ type machine struct {
 	disk  *vfs.MemFS
 	store object.Store
 	every int
+	dir   string // a folder of the operating system in place of the disk, if it is not empty
 }
 
-func newMachine(store object.Store) *machine { return &machine{vfs.NewMem(), store, 16} }
+func newMachine(store object.Store) *machine { return &machine{vfs.NewMem(), store, 16, ""} }
 
 func (m *machine) options() mirror.Options {
-	return mirror.Options{
-		Dir: "log", Log: checkpoint.Options{Identity: job, FS: m.disk}, Store: m.store, FrameEvery: m.every, PackEvery: 4,
+	opts := mirror.Options{Dir: m.dir, Log: checkpoint.Options{Identity: job}, Store: m.store, FrameEvery: m.every, PackEvery: 4}
+	if m.dir == "" {
+		opts.Dir, opts.Log.FS = "log", m.disk
 	}
+	return opts
 }
 
 func (m *machine) open(t testing.TB) *mirror.Log {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
@@ -194,7 +193,8 @@ type state struct {
 	first  uint64 // slot of the key frame; 0 if there is none
 	groups []group
 	place  checkpoint.Place
-	epoch  uint64 // of the last writer
+	epoch  uint64                         // of the last writer
+	fill   func(log checkpoint.Log) error // makes an empty log what the mirrored one was; nil: the groups do
 }
 
 // group is what one Write did, and where it led.
@@ -233,22 +233,25 @@ func (c *content) load(ctx context.Context) (*state, error) {
 	return st, nil
 }
 
-// cutBelow says whether the log was truncated at or below the first step of the key frame, and
-// what followed has no key frame of its own: what came before it is needed then.
+// cutBelow says whether the log was truncated at or below the first step that it has from the key
+// frame on, and what followed has no key frame of its own: what came before it is needed then. That
+// is not so where all was left, from step 0 on.
 func (st *state) cutBelow() bool {
-	first, cut := int64(math.MaxInt64), false
-	for i, g := range st.groups {
+	first, cut := int64(-1), false // -1: no step
+	for _, g := range st.groups {
 		for _, op := range g.ops {
 			switch op := op.(type) {
 			case checkpoint.Append:
 				switch {
 				case cut && op.Frame == nil:
 					return true
-				case cut || i == 0:
-					first, cut = min(first, op.Step), false
+				case first < 0:
+					first, cut = op.Step, false
 				}
 			case checkpoint.Truncate:
-				cut = cut || op.From <= first
+				if op.From == 0 || op.From <= first {
+					first, cut = -1, op.From > 0
+				}
 			}
 		}
 	}

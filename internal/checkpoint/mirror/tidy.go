@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -24,10 +25,28 @@ func (l *Log) tidy() {
 		case <-l.ctx.Done():
 			return
 		}
-		if err := errors.Join(l.keepFrames(), l.keepPacks(), l.trim()); err != nil && l.ctx.Err() == nil && l.Err() == nil {
-			l.opts.Log.Logger.Warn("tidying the mirror of the log", "mirror", l.store.String(), "err", err)
+		for _, work := range []func() error{l.keepFrames, l.keepPacks, l.trim} {
+			if err := work(); err != nil {
+				l.complain(err)
+			}
 		}
 	}
+}
+
+// complain warns of what tidying met: of damage once, as it is met again with every write.
+func (l *Log) complain(err error) {
+	if l.ctx.Err() != nil || l.Err() != nil || l.told[err.Error()] {
+		return
+	}
+	if unreadable(err) {
+		l.told[err.Error()] = true
+	}
+	l.opts.Log.Logger.Warn("tidying the mirror of the log", "mirror", l.store.String(), "err", err)
+}
+
+// unreadable says whether an object is damaged or missing, as it will be the next time.
+func unreadable(err error) bool {
+	return errors.Is(err, errDamaged) || errors.Is(err, object.ErrNotExist)
 }
 
 // keepFrames writes a key frame if one is due.
@@ -78,7 +97,8 @@ func (l *Log) dropFrames() error {
 
 // trim lets go of the objects before a key frame that holds what the log begins with, or what
 // comes before that. Segments with a fence stay, and the last pack before the key frame, which
-// tells that those before it are not missing.
+// tells that those before it are not missing. A key frame that cannot be read goes when a later one
+// takes its place.
 func (l *Log) trim() error {
 	first, some := l.First()
 	if l.Trimmed() == 0 || !some || first == l.trimmed {
@@ -88,32 +108,46 @@ func (l *Log) trim() error {
 	if err != nil {
 		return err
 	}
-	base, gone := uint64(0), []uint64(nil)
+	base, bad := uint64(0), []uint64(nil)
 	for _, slot := range c.frames {
 		f, err := c.readFrame(l.ctx, slot)
+		if unreadable(err) {
+			l.complain(err)
+			bad = append(bad, slot)
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		if firstStep(f.ops) > first {
 			break
 		}
-		if slot > 0 {
-			gone, base = append(gone, base), slot
+		base = slot
+	}
+	err = l.dropBelow(base, bad) // first, as the mirror must not begin with one of them
+	for i, r := range c.runs {
+		if err == nil && i+1 < len(c.runs) && c.runs[i+1].to <= base {
+			err = l.store.Delete(l.ctx, r.name())
 		}
 	}
-	for i, r := range c.runs {
-		if i+1 < len(c.runs) && c.runs[i+1].to <= base {
-			if err := l.store.Delete(l.ctx, r.name()); err != nil {
+	if err == nil {
+		err = l.dropBelow(base, c.frames)
+	}
+	if err == nil {
+		l.trimmed = first // tidy's alone
+	}
+	return err
+}
+
+// dropBelow removes key frames before a slot.
+func (l *Log) dropBelow(base uint64, slots []uint64) error {
+	for _, slot := range slots {
+		if slot < base {
+			if err := l.store.Delete(l.ctx, frameName(slot)); err != nil {
 				return err
 			}
 		}
 	}
-	for _, slot := range gone {
-		if err := l.store.Delete(l.ctx, frameName(slot)); err != nil {
-			return err
-		}
-	}
-	l.trimmed = first // tidy's alone
 	return nil
 }
 
@@ -141,7 +175,9 @@ func (l *Log) keepPacks() error {
 		if r.to+n > end {
 			return nil
 		}
-		if err := l.pack(l.ctx, r); err != nil {
+		if err := l.pack(l.ctx, r); unreadable(err) && r.to <= l.framed {
+			l.complain(err) // they stay as they are, and nobody needs them to go on
+		} else if err != nil {
 			return err
 		}
 		l.packed = r.to // tidy's alone, once it runs
@@ -165,7 +201,7 @@ func (l *Log) pack(ctx context.Context, r run) error {
 		}
 		s, err := decode(data, segmentMagic)
 		if err != nil {
-			return err
+			return fmt.Errorf("the object %s: %w", segmentName(slot), err)
 		}
 		all = append(all, data)
 		if !has[checkpoint.Fence](s.ops) {
@@ -189,11 +225,11 @@ func (l *Log) create(ctx context.Context, key string, data []byte) error {
 	if !errors.Is(err, object.ErrExists) {
 		return err
 	}
-	there, readErr := l.store.Get(ctx, key, object.Whole)
-	if readErr != nil || !slices.Equal(there, data) {
-		return errors.Join(err, readErr)
+	there, err := l.store.Get(ctx, key, object.Whole)
+	if err == nil && !slices.Equal(there, data) {
+		err = fmt.Errorf("the object %s: %w: it is not of these segments", key, errDamaged)
 	}
-	return nil
+	return err
 }
 
 // merge makes one pack of those of a run, if they fill it.
@@ -215,7 +251,7 @@ func (l *Log) merge(ctx context.Context, whole run) error {
 		}
 		packed, err := decodePack(data)
 		if err != nil {
-			return err
+			return fmt.Errorf("the object %s: %w", r.name(), err)
 		}
 		all, parts, at = append(all, packed...), append(parts, r), r.to
 	}

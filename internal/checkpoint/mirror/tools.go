@@ -132,7 +132,14 @@ func Walk(ctx context.Context, store object.Store, fn func(slot, epoch uint64, o
 		return err
 	}
 	listed := *c
-	err = c.walk(ctx, fn)
+	err = c.walk(ctx, func(s *segment, _ checkpoint.Place) error {
+		for _, op := range s.ops {
+			if err := fn(s.slot, s.epoch, op); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	if !errors.Is(err, checkpoint.ErrDamaged) {
 		return err
 	}
@@ -142,22 +149,17 @@ func Walk(ctx context.Context, store object.Store, fn func(slot, epoch uint64, o
 	return err
 }
 
-// walk is Walk of what was listed.
-func (c *content) walk(ctx context.Context, fn func(slot, epoch uint64, op checkpoint.Op) error) error {
-	all := func(s *segment, _ []byte) error {
-		for _, op := range s.ops {
-			if err := fn(s.slot, s.epoch, op); err != nil {
-				return err
-			}
-		}
-		return nil
+// walk is Walk of what was listed, by key frame and segments, each with the place that it leads to.
+func (c *content) walk(ctx context.Context, fn func(s *segment, after checkpoint.Place) error) error {
+	all := func(s *segment, data []byte) error {
+		return fn(s, checkpoint.Place{Slot: s.slot + 1, Chain: next(data)})
 	}
 	if begin := c.begin(); slices.Contains(c.frames, begin) {
 		f, err := c.readFrame(ctx, begin)
 		if err != nil {
 			return c.broken(begin, err)
 		}
-		if err := all(f, nil); err != nil {
+		if err := fn(f, checkpoint.Place{Slot: begin, Chain: f.chain}); err != nil {
 			return err
 		}
 		return c.each(ctx, begin, c.end(), f.chain, all)
@@ -173,8 +175,9 @@ func (c *content) walk(ctx context.Context, fn func(slot, epoch uint64, op check
 	return c.each(ctx, 0, c.end(), root(first.job), all)
 }
 
-// Repair makes folder and mirror agree, while nobody writes them, and says what it did. The
-// folder is made again from the mirror where it is damaged, missing or behind. A mirror
+// Repair makes folder and mirror agree, while nobody writes them, and says what it did. All of the
+// folder is read, and it is made again from the mirror where it is damaged, missing or behind: from
+// where the mirror begins, if all of it can be read. A mirror
 // that cannot be read gets a key frame from the folder, if the folder's last write is the
 // mirror's last segment. What neither has whole is refused with an error of class
 // fault.User: nothing is guessed. Options.Log needs no identity.
@@ -191,14 +194,55 @@ func Repair(ctx context.Context, opts Options) (did string, err error) {
 	case err != nil:
 		return mend(ctx, opts, c, err)
 	}
-	opts.Log.Identity = st.job
-	log, _, err := openLocal(opts, st)
+	switch whole, err := c.whole(ctx); {
+	case err != nil:
+		return "", err
+	case whole:
+		st.fill = func(log checkpoint.Log) error { return c.fill(ctx, log) }
+	}
+	opts.Log.Identity, opts.Log.Whole = st.job, true
+	log, err := openLocal(opts, st)
 	if err != nil {
 		return "", err
 	}
 	last, _ := log.Last()
 	first, _ := log.First()
 	return fmt.Sprintf("the folder %s has what the mirror has: steps %d to %d", opts.Dir, first, last), log.Close()
+}
+
+// whole says whether a log can be made of all that the mirror has: it can be read, and of no branch
+// an earlier build said that all before it was left by naming the first step of a copy.
+func (c *content) whole(ctx context.Context) (bool, error) {
+	whole, h := true, checkpoint.NewHistory()
+	err := c.walk(ctx, func(s *segment, _ checkpoint.Place) error {
+		for _, op := range s.ops {
+			parent := h.Current().Parent
+			h.Follow(op)
+			if _, ok := op.(checkpoint.Append); ok {
+				whole = whole && h.Current().Parent == parent
+			}
+		}
+		return nil
+	})
+	if fault.ClassOf(err) == fault.Lost {
+		return false, err
+	}
+	return whole && err == nil, nil
+}
+
+// fill makes an empty log what the mirrored one is, with all the steps that the mirror has.
+func (c *content) fill(ctx context.Context, log checkpoint.Log) error {
+	var some []group
+	err := c.walk(ctx, func(s *segment, after checkpoint.Place) (err error) {
+		if some = append(some, group{s.ops, after}); len(some) == applyAtOnce {
+			err, some = apply(log, some), nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return apply(log, some)
 }
 
 // mend gives a damaged mirror a key frame from the folder.

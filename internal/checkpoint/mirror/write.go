@@ -103,6 +103,9 @@ func (l *Log) segment(ops []checkpoint.Op) *segment {
 
 // took goes on after a segment that is in the store.
 func (l *Log) took(s *segment, after checkpoint.Place) {
+	if !l.fenced {
+		l.sign()
+	}
 	l.place, l.epoch, l.fenced, l.waiting = after, s.epoch, true, nil
 	l.leads.Store(true)
 	if slices.ContainsFunc(s.ops, func(op checkpoint.Op) bool { a, ok := op.(checkpoint.Append); return ok && a.Frame != nil }) {

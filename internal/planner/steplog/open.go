@@ -11,6 +11,9 @@ import (
 
 // Prove finds out, before anyone is served, whether the log can be written.
 func (o *Options) Prove(ctx context.Context) error {
+	if err := mirror.CheckApart(o.Dir, o.Mirror); err != nil {
+		return err
+	}
 	if o.Dir != "" { // the log is opened when all sources are indexed
 		if err := checkpoint.Probe(o.Dir, checkpoint.Options{FS: o.FS}); err != nil {
 			return err
@@ -64,12 +67,16 @@ func (o *Options) resumeLog(ctx context.Context) (checkpoint.Log, [32]byte, erro
 	return log, identity, err
 }
 
-// awaitMirror waits until nobody writes the mirror's log any more, or ctx ends. It returns the slot
-// of the mirror that came next.
+// awaitMirror finds the mirror free, before anything of the log is opened: a planner that stands by waits until nobody
+// writes it any more, or ctx ends, and any other is refused if somebody does. It returns the slot of the mirror that
+// came next.
 func (o *Options) awaitMirror(ctx context.Context) (head uint64, err error) {
 	store, err := object.Open(o.Mirror)
 	if err != nil {
 		return 0, err
+	}
+	if !o.Standby {
+		return mirror.CheckFree(ctx, mirror.Options{Dir: o.Dir, Log: o.logOptions(), Store: store})
 	}
 	o.Logger.Info("standing by", "mirror", store.String())
 	if head, err = mirror.AwaitFree(ctx, store); ctx.Err() != nil {

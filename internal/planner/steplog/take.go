@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
-	"github.com/millrace-data/millrace/internal/checkpoint/mirror"
 	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
@@ -43,10 +42,10 @@ func Take(ctx context.Context, opts *Options) (t Taken, err error) {
 }
 
 // tryTake is an attempt of Take; again is true while another planner has the log, or was faster
-// to take it, and this one stands by.
+// to take it, and this one stands by; and if somebody wrote the mirror since it was found to be free.
 func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err error) {
-	head, byMirror := uint64(0), opts.Standby && opts.Mirror != ""
-	if byMirror {
+	head := uint64(0) // the slot of the mirror that came next
+	if opts.Mirror != "" {
 		if head, err = opts.awaitMirror(ctx); err != nil || ctx.Err() != nil {
 			return false, err
 		}
@@ -56,7 +55,7 @@ func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err err
 		return true, nil
 	}
 	if t.log == nil {
-		if errors.Is(err, checkpoint.ErrInUse) {
+		if opts.Standby || errors.Is(err, checkpoint.ErrInUse) {
 			return false, err
 		}
 		if err == nil {
@@ -64,14 +63,7 @@ func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err err
 		}
 		return false, nil // openLog says what is wrong with it, once the sources are indexed
 	}
-	if m, mirrored := t.log.(*mirror.Log); mirrored && !opts.Standby {
-		if err := m.CheckFree(ctx); err != nil {
-			err = errors.Join(err, t.log.Close())
-			*t = Taken{}
-			return false, err
-		}
-	}
-	if at, _ := t.log.Place(); byMirror && at.Slot != head {
+	if at, _ := t.log.Place(); opts.Mirror != "" && at.Slot != head {
 		opts.Logger.Info("the log goes on: somebody wrote it since it was found to be free", "epoch", t.log.Epoch())
 		err = t.log.Close()
 		*t = Taken{}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,14 +130,7 @@ func (p pausing) Handle(_ context.Context, r slog.Record) error {
 // endFirst has a planner write a log and end, in order or by falling silent.
 func endFirst(t *testing.T, opts Options, inOrder bool) {
 	t.Helper()
-	from, err := Take(t.Context(), &opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := (&Writer{opts: opts, taken: from}).openLog([32]byte{7})
-	if err == nil {
-		err = errors.Join(log.Append(0, []byte("record"), []byte("frame")), log.Close())
-	}
+	err := begin(t, &opts).Close()
 	if err == nil && !inOrder {
 		var store object.Store
 		if store, err = object.Open(opts.Mirror); err == nil {
@@ -144,6 +140,118 @@ func endFirst(t *testing.T, opts Options, inOrder bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestRefusedStart: planners that do not stand by are refused beside one that serves, even if that has nothing to write,
+// as often as they try. Their folders stay as they are, whether they have a log or not. Where that planner was killed,
+// its own folder goes on at once.
+func TestRefusedStart(t *testing.T) {
+	url, dir := "file://"+t.TempDir(), t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		machine := func() *Options {
+			return &Options{Dir: "log", FS: vfs.NewMem(), Mirror: url, Logger: slog.New(slog.DiscardHandler)}
+		}
+		store, err := object.Open(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		take := func(opts *Options) (Taken, error) {
+			taken, err := Take(t.Context(), opts)
+			if taken.log != nil {
+				t.Cleanup(func() { _ = taken.log.Close() }) // a second time, unless a test failed
+			}
+			return taken, err
+		}
+		before, serves, empty := machine(), machine(), machine()
+		serves.Dir, serves.FS = dir, nil
+		first := begin(t, before)
+		if err := store.Put(t.Context(), "lease", []byte("free")); err != nil {
+			t.Fatal(err)
+		}
+		second, err := take(serves)
+		if err != nil || second.Epoch != 2 {
+			t.Fatalf("epoch %d, %v", second.Epoch, err)
+		}
+		if err := first.Append(1, []byte("never acknowledged"), nil); !errors.Is(err, checkpoint.ErrDeposed) {
+			t.Fatal(err)
+		}
+		_ = first.Close() // it was deposed
+		for _, opts := range []*Options{before, empty} {
+			was := files(t, opts.FS, "")
+			for try := range 3 {
+				if _, err := take(opts); fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "is being written by another planner") {
+					t.Errorf("try %d: %v", try, err)
+				}
+				if now := files(t, opts.FS, ""); !maps.Equal(was, now) {
+					t.Errorf("try %d: the folder has %q, had %q", try, slices.Sorted(maps.Keys(now)), slices.Sorted(maps.Keys(was)))
+				}
+			}
+		}
+		if err := second.log.Append(1, []byte("record"), nil); err != nil {
+			t.Fatalf("the planner that serves: %v", err)
+		}
+		held, err := store.Get(t.Context(), "lease", object.Whole)
+		if err := errors.Join(err, second.log.Close(), store.Put(t.Context(), "lease", held)); err != nil { // as if it was killed
+			t.Fatal(err)
+		}
+		killed := time.Now()
+		if second, err = take(serves); err != nil || second.Epoch != 3 || time.Since(killed) > 0 {
+			t.Fatalf("after %v: epoch %d, %v", time.Since(killed), second.Epoch, err)
+		}
+		if err := second.log.Close(); err != nil {
+			t.Error(err)
+		}
+		if third, err := take(before); err != nil || third.Epoch != 4 {
+			t.Errorf("epoch %d, %v", third.Epoch, err)
+		}
+	})
+}
+
+// begin begins a log with a step.
+func begin(t *testing.T, opts *Options) checkpoint.Log {
+	t.Helper()
+	from, err := Take(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := (&Writer{opts: *opts, taken: from}).openLog([32]byte{7})
+	if err == nil {
+		err = log.Append(0, []byte("record"), []byte("frame"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+// files has the content of all files in a folder, by their paths; of folders a word.
+func files(t *testing.T, disk vfs.FS, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	names, err := disk.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		path := disk.PathJoin(dir, name)
+		if info, err := disk.Stat(path); err != nil {
+			t.Fatal(err)
+		} else if info.IsDir() {
+			all[path] = "folder"
+			maps.Copy(all, files(t, disk, path))
+			continue
+		}
+		f, err := disk.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		all[path] = string(data)
+	}
+	return all
 }
 
 // TestDeposed: that another planner took the log over is no failure of the job, and any other error

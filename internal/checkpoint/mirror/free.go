@@ -1,0 +1,138 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/object"
+)
+
+// slowness is how many times as long as a Get the lease may stay as it is beyond leaseTime: a writer renews it by a
+// Get and a Put, with a List now and then.
+const slowness = 4
+
+// sight is what a look at a mirror shows. It does not stay as it is while somebody writes.
+type sight struct {
+	lease string // "" if there is none
+	head  uint64 // the slot that comes next
+	log   bool   // there is a log
+}
+
+// watcher finds out, by looks at a mirror, whether somebody writes it.
+type watcher struct {
+	store object.Store
+	began time.Time     // when the last look began
+	seen  sight         // what it showed
+	since time.Time     // when the first look that showed the same was over; zero before it
+	still time.Duration // for how long nothing has changed, at least
+	slow  time.Duration // the longest Get of the looks that showed the same
+}
+
+// look says whether it sees something else than the look before. After an error the next one is the first again, as
+// a writer could not renew its lease then.
+func (w *watcher) look(ctx context.Context) (changed bool, err error) {
+	defer func() {
+		if err != nil {
+			w.since, w.still = time.Time{}, 0
+		}
+	}()
+	w.began = time.Now()
+	data, err := w.store.Get(ctx, lease, object.Whole)
+	if err != nil && !errors.Is(err, object.ErrNotExist) {
+		return false, err
+	}
+	took := time.Since(w.began)
+	c, err := list(ctx, w.store)
+	if err != nil {
+		return false, err
+	}
+	now := sight{string(data), c.end(), !c.empty()}
+	if first := w.since.IsZero(); first || now != w.seen {
+		w.seen, w.since, w.still, w.slow = now, time.Now(), 0, took
+		return !first, nil
+	}
+	w.still, w.slow = w.began.Sub(w.since), max(w.slow, took)
+	return false, nil
+}
+
+// free says whether nobody writes, as far as the looks show: who did gave the lease back, with the slot that still
+// comes next (versions before did not say the slot), or has not renewed it for longer than that takes.
+func (w *watcher) free() bool {
+	return w.seen.lease == leaseFree || w.seen.lease == fmt.Sprintf("%s %d", leaseFree, w.seen.head) ||
+		w.still > leaseTime+slowness*w.slow
+}
+
+// pause waits until the next look is due.
+func (w *watcher) pause(ctx context.Context) error {
+	select {
+	case <-time.After(time.Until(w.began.Add(leaseEvery))):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// CheckFree refuses a mirror that somebody writes now, from another folder or machine, with an error of class
+// fault.User: its lease is being renewed. It changes nothing, so that it comes before Open, which brings the folder to
+// where the mirror stands. It takes leaseTime or longer where a lease was not given back, unless its writer had this
+// folder: that one is gone, or Open finds the folder locked. It returns the slot that came next, as AwaitFree does.
+func CheckFree(ctx context.Context, opts Options) (head uint64, err error) {
+	w := watcher{store: opts.Store}
+	for {
+		changed, err := w.look(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if w.seen.lease == "" || w.free() || opts.signed(w.seen.lease) {
+			return w.seen.head, nil
+		}
+		if changed {
+			return 0, fault.Userf("the mirror %s is being written by another planner, which renews its lease: stop that one first, or have this one stand by (millrace planner --standby), so that it takes over when the other one is gone; give another job a mirror of its own", opts.Store)
+		}
+		if err := w.pause(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// AwaitFree waits until the mirror has a log whose writer does not renew its lease any more and
+// writes nothing, or ctx ends. It returns the slot that came next: who finds another one there
+// afterwards has to wait again, as somebody writes. Errors of the store are waited out.
+func AwaitFree(ctx context.Context, s object.Store) (head uint64, err error) {
+	w := watcher{store: s}
+	for {
+		if _, err := w.look(ctx); err == nil && w.seen.log && w.free() {
+			return w.seen.head, nil
+		}
+		if err := w.pause(ctx); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// signature is a file in the folder of a log: the number of who wrote the mirror from there last. Only a writer leaves
+// it, so that a folder which was filled from the mirror has none. A file system that is not the operating system's, as
+// tests have, gets none.
+const signature = "WRITER"
+
+// sign leaves the number of this writer in the folder. If that fails, the next start there watches the lease.
+func (l *Log) sign() {
+	if l.opts.Log.FS == nil {
+		_ = os.WriteFile(filepath.Join(l.opts.Dir, signature), fmt.Appendf(nil, "%x", l.writer), 0o600)
+	}
+}
+
+// signed says whether the writer that has a lease wrote from this folder.
+func (o *Options) signed(held string) bool {
+	if o.Log.FS != nil {
+		return false
+	}
+	writer, err := os.ReadFile(filepath.Join(o.Dir, signature))
+	return err == nil && len(writer) > 0 && strings.HasPrefix(held, string(writer)+" ")
+}
