@@ -50,6 +50,17 @@ func (a *addedTokens) add(text string, t *addedToken) {
 	}
 }
 
+// overlapping reports whether a token may take white space that is another one.
+func (a *addedTokens) overlapping() bool {
+	space := namedSets()["space"]
+	takes, blank := false, false
+	for text, t := range a.byText {
+		takes = takes || t.RStrip
+		blank = blank || t.LStrip && len(bytes.TrimLeftFunc([]byte(text), space.has)) == 0
+	}
+	return takes && blank
+}
+
 // clone returns a copy that has memory of its own.
 func (a *addedTokens) clone() addedTokens {
 	own := *a
@@ -104,10 +115,13 @@ func (a *addedTokens) split(text []byte, allowed func(*addedToken) bool, part fu
 			continue
 		}
 		if t.LStrip {
-			start = max(len(bytes.TrimRightFunc(text[:start], namedSets()["space"].has)), from)
+			start = from + len(bytes.TrimRightFunc(text[from:max(start, from)], namedSets()["space"].has))
 		}
 		if t.RStrip {
-			end = len(text) - len(bytes.TrimLeftFunc(text[end:], namedSets()["space"].has))
+			end = len(text) - len(bytes.TrimLeftFunc(text[max(end, from):], namedSets()["space"].has))
+		}
+		if start >= end {
+			continue // the token before has taken it as white space
 		}
 		if from < start {
 			part(from, text[from:start], nil)

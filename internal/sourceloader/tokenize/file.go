@@ -13,9 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/millrace-data/millrace/internal/didyoumean"
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
@@ -37,7 +35,12 @@ type fileModel struct {
 	mark          string       // what stands for a space in tokens, for Decode
 	sentencePiece bool         // of a SentencePiece model
 	fuse          bool         // neighbours that are the unknown token become one
+	spaced        bool         // a space may be added before a text; see Spaced
 }
+
+// Spaced reports whether a space may be added before a text or a part of it. A token that is only that had no loss in
+// TokensOf of earlier builds, so that jobs with the loss of parts do not go on.
+func (e *Encoding) Spaced() bool { return e.file != nil && e.file.spaced }
 
 // pieceModel makes tokens of a piece, in place of merging. It is safe for concurrent use, each
 // with a scratch of its own.
@@ -74,8 +77,8 @@ func LoadFile(path, declared string, post bool) (*Encoding, error) {
 	if err != nil {
 		return nil, fault.Userf("%s: %w; see docs/tokenizers.md for what is supported, or tokenize the data offline and give its ids as `tokens`", path, err)
 	}
-	if e.digest = digest; r.revised {
-		e.digest = sha256.Sum256(append(digest[:], "revision 2"...))
+	if e.digest = digest; r.revision > 0 {
+		e.digest = sha256.Sum256(fmt.Appendf(digest[:], "revision %d", r.revision))
 	}
 	return e, nil
 }
@@ -129,52 +132,19 @@ type tokenizerJSON struct {
 
 // fileReader is the state of reading a file.
 type fileReader struct {
-	revised   bool // earlier builds gave other ids, so that their jobs do not go on with these
+	revision  int // the build that changed ids of the file last, so that jobs of earlier ones do not go on; 0: none did
 	file      fileModel
 	tokens    map[string]int32 // of the model, then with added ones
 	vocab     *vocab
 	texts     [][]byte // of tokens by id
 	byteLevel bool     // tokens are bytes, written as characters
 	deletes   bool     // the normalizer may leave out the beginning of a text
+	put       []string // what it may put there for several characters; see puts
+	first     bool     // a Metaspace asks which piece is the first
 }
 
-// decode reads a part of the file, in which every field has to be known: a new one may
-// change ids.
-func decode(path string, raw json.RawMessage, to any) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
-}
-
-// kindOf returns the type of a component, "" for null.
-func kindOf(path string, raw json.RawMessage) (string, error) {
-	if isNull(raw) {
-		return "", nil
-	}
-	var head struct {
-		Type string `json:"type"`
-	}
-	if err := json.Unmarshal(raw, &head); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
-	if head.Type == "" {
-		return "", fmt.Errorf("%s has no type", path)
-	}
-	return head.Type, nil
-}
-
-func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
-
-// unsupported is an error for a component of a type that is not known.
-func unsupported(path, kind string, known ...string) error {
-	if near := didyoumean.Nearest(kind, known); near != "" {
-		return fmt.Errorf("%s is of type %q, which is not supported; did you mean %s? Supported are %s", path, kind, near, strings.Join(known, ", "))
-	}
-	return fmt.Errorf("%s is of type %q, which is not supported; supported are %s", path, kind, strings.Join(known, ", "))
-}
+// revise notes that build number n changed ids of the file.
+func (r *fileReader) revise(n int) { r.revision = max(r.revision, n) }
 
 func (r *fileReader) encoding(data []byte, post bool) (*Encoding, error) {
 	var file tokenizerJSON
@@ -183,6 +153,9 @@ func (r *fileReader) encoding(data []byte, post bool) (*Encoding, error) {
 	}
 	if file.Version != "1.0" {
 		return nil, fmt.Errorf("version is %q, supported is \"1.0\"", file.Version)
+	}
+	if err := checkText(data); err != nil {
+		return nil, err
 	}
 	needClasses()
 	if err := r.normalizer("normalizer", file.Normalizer); err != nil {
@@ -254,7 +227,10 @@ func (r *fileReader) added(list []addedToken) error {
 	}
 	slices.Sort(r.file.specials)
 	r.file.specials = slices.Compact(r.file.specials)
-	return nil
+	if r.file.raw.overlapping() || r.file.normal.overlapping() {
+		r.revise(3)
+	}
+	return r.firstWhole()
 }
 
 // postProcessor reads what is added before and after a text.

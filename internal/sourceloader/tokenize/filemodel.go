@@ -237,7 +237,7 @@ func (r *fileReader) cutAtMarks(m *bpeJSON) {
 		return
 	}
 	if r.vocab.unk.id == none && r.vocab.unk.bytes == nil {
-		r.revised = true
+		r.revise(2)
 		return // a character that is no token is left out, and what it was between may merge
 	}
 	r.file.mark = metaMark

@@ -143,7 +143,7 @@ func (r *fileReader) unigramModel(path string, raw json.RawMessage) error {
 	}
 	u.poor -= unkPenalty
 	r.finishUnigram(u)
-	r.revised = true
+	r.revise(2)
 	u.names = r.unigramNames()
 	if m.ByteFallback {
 		u.bytes = new([256]int32)

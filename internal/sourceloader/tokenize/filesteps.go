@@ -16,6 +16,7 @@ func (r *fileReader) normalizer(path string, raw json.RawMessage) error {
 		return err
 	}
 	add := func(n normalizer) error {
+		r.puts("", false)
 		r.file.normalize = append(r.file.normalize, n)
 		return nil
 	}
@@ -50,21 +51,24 @@ func (r *fileReader) normalizer(path string, raw json.RawMessage) error {
 	return r.otherNormalizer(path, kind, raw)
 }
 
+// normalizerJSON has the fields of all normalizers.
+type normalizerJSON struct {
+	Type               string       `json:"type"`
+	Prepend            string       `json:"prepend"`
+	Pattern            *filePattern `json:"pattern"`
+	Content            string       `json:"content"`
+	StripLeft          bool         `json:"strip_left"`
+	StripRight         bool         `json:"strip_right"`
+	CleanText          bool         `json:"clean_text"`
+	HandleChineseChars bool         `json:"handle_chinese_chars"`
+	StripAccents       *bool        `json:"strip_accents"`
+	Lowercase          bool         `json:"lowercase"`
+	PrecompiledCharmap base64Text   `json:"precompiled_charsmap"`
+}
+
 // otherNormalizer reads those that have parameters, or leave characters out.
 func (r *fileReader) otherNormalizer(path, kind string, raw json.RawMessage) error {
-	var p struct {
-		Type               string       `json:"type"`
-		Prepend            string       `json:"prepend"`
-		Pattern            *filePattern `json:"pattern"`
-		Content            string       `json:"content"`
-		StripLeft          bool         `json:"strip_left"`
-		StripRight         bool         `json:"strip_right"`
-		CleanText          bool         `json:"clean_text"`
-		HandleChineseChars bool         `json:"handle_chinese_chars"`
-		StripAccents       *bool        `json:"strip_accents"`
-		Lowercase          bool         `json:"lowercase"`
-		PrecompiledCharmap base64Text   `json:"precompiled_charsmap"`
-	}
+	var p normalizerJSON
 	if err := decode(path, raw, &p); err != nil {
 		return err
 	}
@@ -74,46 +78,68 @@ func (r *fileReader) otherNormalizer(path, kind string, raw json.RawMessage) err
 	}
 	switch kind {
 	case "Prepend":
+		if p.Prepend == "" {
+			return fmt.Errorf("%s.prepend is empty: leave the Prepend out", path)
+		}
+		r.file.spaced = true
+		r.puts(p.Prepend, false)
 		return add(prepend(p.Prepend))
 	case "Replace":
-		find, err := p.Pattern.finder(path + ".pattern")
+		find, err := r.finder(path+".pattern", p.Pattern)
 		if err != nil {
 			return err
 		}
 		r.deletes = r.deletes || p.Content == ""
+		r.puts(p.Content, p.Pattern.Regex != nil || utf8.RuneCountInString(*p.Pattern.String) > 1)
 		return add(replace(find, p.Content))
+	case "Strip":
+		r.deletes = r.deletes || p.StripLeft
+		return add(strip(p.StripLeft, p.StripRight))
 	}
-	if kind == "Precompiled" { // a character that it leaves out at the beginning still counts as the first
+	r.puts("", false)
+	switch kind {
+	case "Precompiled": // a character that it leaves out at the beginning still counts as the first
 		m, err := newCharsmap(p.PrecompiledCharmap)
 		if err != nil {
 			return fmt.Errorf("%s.precompiled_charsmap %w", path, err)
 		}
 		return add(precompiled(m))
-	}
-	r.deletes = r.deletes || kind != "Strip" || p.StripLeft
-	switch kind {
 	case "StripAccents":
-		return add(without(namedSets()["combining"]))
-	case "Strip":
-		return add(strip(p.StripLeft, p.StripRight))
+		add(without(namedSets()["combining"]))
 	case "Nmt":
-		return add(nmt)
+		add(nmt)
 	case "BertNormalizer":
-		if p.CleanText {
-			add(cleanText())
-		}
-		if p.HandleChineseChars {
-			add(spaceChinese)
-		}
-		if p.StripAccents == nil && p.Lowercase || p.StripAccents != nil && *p.StripAccents {
-			add(form{norm.NFD, false}.normalizer(), without(namedSets()["nonspacing"]))
-		}
-		if p.Lowercase {
-			add(lowercase)
-		}
-		return nil
+		add(p.bert()...)
+	default:
+		return unsupported(path, kind, "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Replace", "Nmt", "BertNormalizer", "Precompiled", "Sequence")
 	}
-	return unsupported(path, kind, "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Prepend", "Replace", "Nmt", "BertNormalizer", "Precompiled", "Sequence")
+	r.deletes = true
+	return nil
+}
+
+// bert is the steps of a BertNormalizer.
+func (p *normalizerJSON) bert() (steps []normalizer) {
+	if p.CleanText {
+		steps = append(steps, cleanText())
+	}
+	if p.HandleChineseChars {
+		steps = append(steps, spaceChinese)
+	}
+	if p.StripAccents == nil && p.Lowercase || p.StripAccents != nil && *p.StripAccents {
+		steps = append(steps, form{norm.NFD, false}.normalizer(), without(namedSets()["nonspacing"]))
+	}
+	if p.Lowercase {
+		steps = append(steps, lowercase)
+	}
+	return steps
+}
+
+// puts notes what a normalizer may put at the beginning of a text: in the place of several characters, or behind a
+// normalizer that did. To the library the first character is not the text's first one then.
+func (r *fileReader) puts(content string, several bool) {
+	if several || len(r.put) > 0 {
+		r.put = append(r.put, content)
+	}
 }
 
 // base64Text is bytes in base64.
@@ -144,7 +170,7 @@ const (
 		`\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
-func (f *filePattern) finder(path string) (finderFunc, error) {
+func (r *fileReader) finder(path string, f *filePattern) (finderFunc, error) {
 	switch {
 	case f == nil || (f.String == nil) == (f.Regex == nil):
 		return nil, fmt.Errorf("%s is neither a String nor a Regex", path)
@@ -161,6 +187,9 @@ func (f *filePattern) finder(path string) (finderFunc, error) {
 	p, err := parsePattern(*f.Regex)
 	if err != nil {
 		return nil, fmt.Errorf("%s.Regex has what is not supported here: %w", path, err)
+	}
+	if p.revised {
+		r.revise(3)
 	}
 	return p.find, nil
 }
@@ -213,12 +242,13 @@ func (r *fileReader) onePreTokenizer(path, kind string, raw json.RawMessage) err
 		r.byteLevel = true
 		if p.AddPrefixSpace != nil && *p.AddPrefixSpace {
 			add(stage{rewrite: prefixSpace})
+			r.file.spaced = true
 		}
 		if p.UseRegex {
 			add(stage{find: findSplitter(splitR50K)})
 		}
 	case "Split":
-		find, err := p.Pattern.finder(path + ".pattern")
+		find, err := r.finder(path+".pattern", p.Pattern)
 		if err != nil {
 			return err
 		}
@@ -247,7 +277,7 @@ func (r *fileReader) onePreTokenizer(path, kind string, raw json.RawMessage) err
 	case "BertPreTokenizer":
 		add(stage{find: findSet(sets["space"]), behaviour: removed}, stage{find: findSet(sets["punctuation"])})
 	case "Whitespace":
-		words, err := parsePattern(`\w+|[^\w\s]+`)
+		words, err := parsePatternWith(`\w+|[^\w\s]+`, sets["word"], sets["word"])
 		if err != nil {
 			return err
 		}
@@ -276,30 +306,4 @@ type preTokenizerJSON struct {
 	StrRep           string       `json:"str_rep"`
 	Delimiter        string       `json:"delimiter"`
 	Length           int          `json:"length"`
-}
-
-func (r *fileReader) metaspace(path string, p *preTokenizerJSON) error {
-	scheme := p.PrependScheme
-	if scheme == "" {
-		scheme = "always"
-	}
-	if p.AddPrefixSpace != nil && !*p.AddPrefixSpace {
-		if scheme != "never" {
-			return fmt.Errorf("%s has add_prefix_space: false and prepend_scheme: %q, which the tokenizers library refuses; write never", path, scheme)
-		}
-	}
-	switch {
-	case utf8.RuneCountInString(p.Replacement) != 1:
-		return fmt.Errorf("%s.replacement is %q, want one character", path, p.Replacement)
-	case scheme != "always" && scheme != "never" && scheme != "first":
-		return fmt.Errorf("%s.prepend_scheme is %q, want always, first or never", path, scheme)
-	case scheme == "first" && r.deletes:
-		return fmt.Errorf("%s has prepend_scheme: first behind a normalizer that leaves characters out, which is not supported", path)
-	}
-	r.file.stages = append(r.file.stages, stage{rewrite: metaspace(p.Replacement, scheme == "always", scheme == "never")})
-	if p.Split == nil || *p.Split {
-		r.file.mark = p.Replacement
-		r.file.stages = append(r.file.stages, stage{find: findText(p.Replacement), behaviour: following})
-	}
-	return nil
 }

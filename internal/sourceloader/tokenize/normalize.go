@@ -2,6 +2,8 @@ package tokenize
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
 	"sync"
 	"unicode"
 	"unicode/utf8"
@@ -217,9 +219,13 @@ func (f form) decompose(dst []placed, encoded []byte, r rune) []placed {
 
 // appendRegion orders, composes and appends.
 func (f form) appendRegion(dst []byte, region []placed) []byte {
-	for i := 1; i < len(region); i++ { // by class, between characters of class 0; runs are short
-		for k := i; k > 0 && region[k].class != 0 && region[k-1].class > region[k].class; k-- {
-			region[k-1], region[k] = region[k], region[k-1]
+	for i := 0; i < len(region); i++ { // by class, between characters of class 0
+		from := i
+		for i < len(region) && region[i].class != 0 {
+			i++
+		}
+		if i > from+1 {
+			slices.SortStableFunc(region[from:i], func(a, b placed) int { return cmp.Compare(a.class, b.class) })
 		}
 	}
 	if f.compose {

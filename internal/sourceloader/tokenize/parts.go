@@ -10,11 +10,15 @@ import (
 // Part is a range [From, To) of bytes, or of tokens.
 type Part struct{ From, To int }
 
-// TokensOf says which tokens have a byte of each part of a text; ids are the text's, of this
-// encoding without what a post-processor adds. Parts are not empty. A text whose tokens cannot be
+// TokensOf says which tokens have a byte of each part of a text, or are only the space that a tokenizer
+// puts before its first one; ids are the text's, of this encoding without what a post-processor adds.
+// Parts are not empty. Without tokens they have none. A text whose tokens cannot be
 // found in it, as after a normalizer that changes letters at the edge of a part, is an error of
 // class fault.User.
 func (e *Encoding) TokensOf(text []byte, ids []int32, parts []Part) ([]Part, error) {
+	if len(ids) == 0 {
+		return make([]Part, len(parts)), nil
+	}
 	ends, failed := e.ends(text, ids, false)
 	if failed >= 0 && e.file != nil { // a space may be added before one that is there
 		if spaced, none := e.ends(text, ids, true); none < 0 {
@@ -33,7 +37,13 @@ func (e *Encoding) TokensOf(text []byte, ids []int32, parts []Part) ([]Part, err
 	}
 	tokens := make([]Part, len(parts))
 	for i, p := range parts {
-		tokens[i].From = sort.Search(len(ends), func(k int) bool { return ends[k] > p.From })
+		tokens[i].From = sort.Search(len(ends), func(k int) bool {
+			begin := 0
+			if k > 0 {
+				begin = ends[k-1]
+			}
+			return max(ends[k], begin+1) > p.From // a token of no bytes is before the next one
+		})
 		tokens[i].To = min(sort.Search(len(ends), func(k int) bool { return ends[k] >= p.To })+1, len(ends))
 	}
 	return tokens, nil

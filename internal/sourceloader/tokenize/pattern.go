@@ -14,8 +14,9 @@ import (
 //
 // It is read-only and safe for concurrent use.
 type pattern struct {
-	start *node
-	first uint64 // the sets a match begins with
+	start   *node
+	first   uint64 // the sets a match begins with
+	revised bool   // earlier builds made other matches of it
 
 	// The sets that a character is in, a bit each: by byte, and by rune through
 	// blocks of 128, each of which is there once.
@@ -35,6 +36,7 @@ type node struct {
 	set   uint64  // of charNode: the bit of its set
 	least int     // of charNode: repetitions
 	most  int     // of charNode; -1: any number
+	loop  uint8   // of charNode: its number among those without a limit; 0: none
 	take  take    // of charNode: how it repeats
 	alts  []*node // of altNode, each of which leads to next; of aheadNode, which do not
 	first []uint64
@@ -71,29 +73,44 @@ func (p *pattern) at(t []byte, i int) (uint64, int) {
 
 // find returns the first match in t[from:], or -1.
 func (p *pattern) find(t []byte, from int) (start, end int) {
-	for i := from; i < len(t); {
-		if b := t[i]; b < utf8.RuneSelf && p.ascii[b]&p.first == 0 {
+	var noted misses
+	var missed *misses // at the first place there is nothing to know
+	for i := from; ; {
+		for i < len(t) && t[i] < utf8.RuneSelf && p.ascii[t[i]]&p.first == 0 {
 			i++
-			continue
+		}
+		if i == len(t) {
+			return -1, -1
 		}
 		sets, w := p.at(t, i)
 		if sets&p.first != 0 {
-			if end := p.match(p.start, t, i); end > i {
+			if end := p.match(p.start, t, i, missed); end > i {
 				return i, end
 			}
+			missed = &noted
 		}
 		i += w
 	}
-	return -1, -1
 }
 
-// match returns the end of a match of n at t[i:], or -1.
-func (p *pattern) match(n *node, t []byte, i int) int {
+// misses says where loops without a limit failed, by their number: a loop that fails at a place, whatever part of a run
+// it takes, fails at all places behind it in the run. So a pattern such as \s*X does not look at a run once for
+// each of its characters.
+type misses [maxLoops + 1]span
+
+// maxLoops is the number of loops of which misses are noted.
+const maxLoops = 7
+
+// match returns the end of a match of n at t[i:], or -1. Without missed all loops are tried.
+func (p *pattern) match(n *node, t []byte, i int, missed *misses) int {
 	for ; n != nil; n = n.next {
 		switch n.kind {
 		case charNode:
 			if n.least != 1 || n.most != 1 {
-				return p.repeat(n, t, i)
+				if missed != nil && n.loop > 0 {
+					return p.loop(n, t, i, missed)
+				}
+				return p.repeat(n, t, i, missed)
 			}
 			if i == len(t) {
 				return -1
@@ -104,11 +121,11 @@ func (p *pattern) match(n *node, t []byte, i int) int {
 			}
 			i += w
 		case altNode:
-			return p.choose(n, t, i)
+			return p.choose(n, t, i, missed)
 		case aheadNode:
 			found := false
 			for _, alt := range n.alts {
-				found = found || p.match(alt, t, i) >= 0
+				found = found || p.match(alt, t, i, missed) >= 0
 			}
 			if found == n.not {
 				return -1
@@ -123,7 +140,7 @@ func (p *pattern) match(n *node, t []byte, i int) int {
 }
 
 // choose tries the alternatives in order, of which the next character leaves few.
-func (p *pattern) choose(n *node, t []byte, i int) int {
+func (p *pattern) choose(n *node, t []byte, i int, missed *misses) int {
 	sets := uint64(0)
 	if i < len(t) {
 		sets, _ = p.at(t, i)
@@ -132,15 +149,29 @@ func (p *pattern) choose(n *node, t []byte, i int) int {
 		if first := n.first[k]; first != 0 && sets&first == 0 {
 			continue
 		}
-		if end := p.match(alt, t, i); end >= 0 {
+		if end := p.match(alt, t, i, missed); end >= 0 {
 			return end
 		}
 	}
 	return -1
 }
 
+// loop is repeat where it may have missed before.
+func (p *pattern) loop(n *node, t []byte, i int, missed *misses) int {
+	known := &missed[n.loop]
+	if int(known.from) <= i && i < int(known.to) {
+		return -1
+	}
+	all := p.repeat(n, t, i, missed)
+	if all < 0 {
+		end, _ := p.run(n.set, -1, t, i)
+		*known = span{int32(i), int32(end) + 1}
+	}
+	return all
+}
+
 // repeat matches a repeated set and what follows it.
-func (p *pattern) repeat(n *node, t []byte, i int) int {
+func (p *pattern) repeat(n *node, t []byte, i int, missed *misses) int {
 	most := n.most
 	if n.take == lazy {
 		most = n.least
@@ -150,10 +181,10 @@ func (p *pattern) repeat(n *node, t []byte, i int) int {
 		return -1
 	}
 	if n.take == possessive || n.next == nil && n.take == greedy {
-		return p.match(n.next, t, end)
+		return p.match(n.next, t, end, missed)
 	}
 	for {
-		if all := p.match(n.next, t, end); all >= 0 {
+		if all := p.match(n.next, t, end, missed); all >= 0 {
 			return all
 		}
 		switch {

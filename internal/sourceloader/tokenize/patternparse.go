@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -14,7 +13,13 @@ import (
 // \D \w \W, the usual escapes, ? * + {n,m} on one character or set (lazy, and
 // possessive), ? on a group, groups with (?: and (?i:, lookahead, and $. Anything
 // else is an error that names it.
-func parsePattern(src string) (p *pattern, err error) {
+func parsePattern(src string) (*pattern, error) {
+	sets := namedSets()
+	return parsePatternWith(src, sets["word in brackets"], sets["word alone"])
+}
+
+// parsePatternWith is parsePattern with another \w, which in Oniguruma is not the same in brackets and alone.
+func parsePatternWith(src string, word, wordAlone *runeSet) (p *pattern, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			bad, ok := r.(badPattern)
@@ -24,12 +29,12 @@ func parsePattern(src string) (p *pattern, err error) {
 			p, err = nil, bad
 		}
 	}()
-	c := &patternParser{src: src, bits: map[runeSet]int{}}
+	c := &patternParser{src: src, word: word, wordAlone: wordAlone, last: noRune, bits: map[runeSet]int{}}
 	start := c.alternatives(nil)
 	if c.at < len(src) {
 		c.fail("an unmatched )")
 	}
-	p = &pattern{}
+	p = &pattern{revised: c.revised}
 	p.pack(c.sets)
 	first, empty := c.firstOf(start)
 	if empty {
@@ -47,11 +52,15 @@ func (b badPattern) Error() string { return string(b) }
 
 // patternParser is the state of parsing.
 type patternParser struct {
-	src  string
-	at   int
-	fold bool
-	sets []*runeSet
-	bits map[runeSet]int
+	src             string
+	at              int
+	fold            bool
+	word, wordAlone *runeSet // \w in brackets and outside
+	last            rune     // the literal before, or noRune
+	loops           uint8    // that have a number
+	sets            []*runeSet
+	bits            map[runeSet]int
+	revised         bool // see pattern
 }
 
 func (c *patternParser) fail(format string, args ...any) {
@@ -103,11 +112,13 @@ func (c *patternParser) alternatives(next *node) *node { return c.group()(next) 
 func (c *patternParser) group() part {
 	branches := []part{c.sequence()}
 	for c.take("|") {
+		c.follow(noRune)
 		branches = append(branches, c.sequence())
 	}
 	if len(branches) == 1 {
 		return branches[0]
 	}
+	c.follow(noRune)
 	return func(next *node) *node {
 		n := &node{kind: altNode}
 		for _, b := range branches {
@@ -119,17 +130,8 @@ func (c *patternParser) group() part {
 
 func (c *patternParser) sequence() part {
 	var parts []part
-	last := rune(-1)
 	for c.more() && c.src[c.at] != '|' && c.src[c.at] != ')' {
-		from := c.at
 		parts = append(parts, c.item())
-		if c.fold { // characters that fold to several, such as the long s with t
-			r, _ := utf8.DecodeRuneInString(c.src[from:])
-			if pair := strings.ToLower(string([]rune{last, r})); slices.Contains([]string{"ss", "st", "ff", "fi", "fl"}, pair) {
-				c.fail("%q without regard to case", pair)
-			}
-			last = r
-		}
 	}
 	return func(next *node) *node {
 		for _, p := range slices.Backward(parts) {
@@ -144,8 +146,10 @@ func (c *patternParser) item() part {
 	switch {
 	case c.take("(?="), c.take("(?!"):
 		not := c.src[c.at-1] == '!'
+		c.follow(noRune)
 		body := c.group()
 		c.close()
+		c.follow(noRune)
 		ahead := &node{kind: aheadNode, not: not, alts: []*node{body(nil)}}
 		return func(next *node) *node {
 			n := *ahead
@@ -153,15 +157,25 @@ func (c *patternParser) item() part {
 			return &n
 		}
 	case c.take("$"):
+		c.follow(noRune)
 		return func(next *node) *node { return &node{kind: endNode, next: next} }
 	case c.take("("):
 		return c.grouped()
 	}
-	set := c.char()
+	set, literal := c.char()
 	least, most, take := c.quantifier()
+	if least != 1 || most != 1 {
+		literal = noRune
+	}
+	c.follow(literal)
 	bit := c.bit(set)
 	return func(next *node) *node {
-		return &node{kind: charNode, next: next, set: bit, least: least, most: most, take: take}
+		n := &node{kind: charNode, next: next, set: bit, least: least, most: most, take: take}
+		if most < 0 && next != nil && c.loops < maxLoops {
+			c.loops++
+			n.loop = c.loops
+		}
+		return n
 	}
 }
 
@@ -176,7 +190,9 @@ func (c *patternParser) grouped() part {
 	was := c.fold
 	switch {
 	case c.take("?i:"):
-		c.fold = true
+		if c.fold = true; !was { // what is before is of another kind
+			c.last = noRune
+		}
 	case c.take("?:"), c.more() && c.src[c.at] != '?':
 	default:
 		c.fail("a group (%.3s", c.src[c.at:])
@@ -252,181 +268,6 @@ func (c *patternParser) counts() (least, most int) {
 		c.fail("a quantifier {%.10s}", text)
 	}
 	return least, most
-}
-
-// char parses a character or a set.
-func (c *patternParser) char() *runeSet {
-	s := new(runeSet)
-	switch r := c.rune(); r {
-	case '[':
-		s = c.bracket()
-	case '.':
-		s.add('\n', '\n')
-		s.invert()
-	case '\\':
-		s = c.escape()
-	case '^', '*', '+', '?', '{':
-		c.fail("%q at this place", r)
-	default:
-		s.add(r, r)
-	}
-	if c.fold {
-		c.foldSet(s)
-	}
-	return s
-}
-
-// foldSet adds the other cases of all members.
-func (c *patternParser) foldSet(s *runeSet) {
-	was := *s
-	was.each(func(r rune) {
-		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
-			s.add(f, f)
-		}
-	})
-}
-
-// escapes are the characters with a name.
-var escapes = map[rune]rune{'n': '\n', 'r': '\r', 't': '\t', 'f': '\f', 'v': '\v', 'a': '\a', 'e': 0x1b}
-
-// escape parses what follows a backslash.
-func (c *patternParser) escape() *runeSet {
-	s := new(runeSet)
-	r := c.rune()
-	switch {
-	case r == 'p' || r == 'P':
-		return c.property(r == 'P')
-	case strings.ContainsRune("sSdDwW", r):
-		*s = *namedSets()[map[rune]string{'s': "space", 'd': "Nd", 'w': "word"}[unicode.ToLower(r)]]
-		if unicode.IsUpper(r) {
-			s.invert()
-		}
-		return s
-	}
-	r = c.escaped(r)
-	s.add(r, r)
-	return s
-}
-
-// escaped is the one character that \r stands for.
-func (c *patternParser) escaped(r rune) rune {
-	if named, ok := escapes[r]; ok {
-		return named
-	}
-	digits := 0
-	switch {
-	case r == 'u':
-		digits = 4
-	case r == 'x' && c.take("{"):
-		text, _, _ := strings.Cut(c.src[c.at:], "}")
-		c.at += len(text) + 1
-		return c.hex(text)
-	case r == 'x':
-		digits = 2
-	case r >= utf8.RuneSelf || unicode.IsLetter(r) || unicode.IsDigit(r):
-		c.fail("\\%c", r)
-	default:
-		return r
-	}
-	if c.at+digits > len(c.src) {
-		c.fail("\\%c", r)
-	}
-	c.at += digits
-	return c.hex(c.src[c.at-digits : c.at])
-}
-
-func (c *patternParser) hex(text string) rune {
-	n, err := strconv.ParseUint(text, 16, 32)
-	if err != nil || !utf8.ValidRune(rune(n)) || c.at > len(c.src) {
-		c.fail("the code point %.10q", text)
-	}
-	return rune(n)
-}
-
-// property parses what follows \p or \P.
-func (c *patternParser) property(not bool) *runeSet {
-	if !c.take("{") {
-		c.fail("\\p without braces")
-	}
-	name, _, found := strings.Cut(c.src[c.at:], "}")
-	if !found {
-		c.fail("\\p{ without a brace at its end")
-	}
-	c.at += len(name) + 1
-	bare, hat := strings.CutPrefix(name, "^")
-	known := []string{"L", "Lu", "Ll", "Lt", "Lm", "Lo", "M", "N", "Nd", "P", "S", "Han", "Hiragana", "Katakana", "Hangul"}
-	if !slices.Contains(known, bare) {
-		c.fail("\\p{%s}; known are %s", bare, strings.Join(known, ", "))
-	}
-	s := *namedSets()[bare]
-	if not != hat {
-		s.invert()
-	}
-	return &s
-}
-
-// bracket parses a set behind its bracket.
-func (c *patternParser) bracket() *runeSet {
-	not := c.take("^")
-	all, s := (*runeSet)(nil), new(runeSet)
-	for empty := true; ; empty = false {
-		switch {
-		case !empty && c.take("]"):
-			if all != nil {
-				s.intersect(all)
-			}
-			if not {
-				s.invert()
-			}
-			return s
-		case c.take("&&"):
-			if all != nil {
-				s.intersect(all)
-			}
-			all, s = s, new(runeSet)
-		case c.take("[:"), empty && c.take("]"):
-			c.fail("%q in a set", c.src[c.at-1:c.at])
-		case c.take("["):
-			s.union(c.bracket())
-		default:
-			c.member(s)
-		}
-	}
-}
-
-// member parses a character, range or class of a set.
-func (c *patternParser) member(s *runeSet) {
-	one := func() (rune, *runeSet) {
-		r := c.rune()
-		if r != '\\' {
-			return r, nil
-		}
-		if strings.HasPrefix(c.src[c.at:], "b") {
-			c.fail("\\b in a set")
-		}
-		class, count, only := c.escape(), 0, rune(0)
-		class.each(func(r rune) { count, only = count+1, r })
-		if count == 1 {
-			return only, nil
-		}
-		return 0, class
-	}
-	lo, class := one()
-	if class != nil {
-		s.union(class)
-		return
-	}
-	rest := c.src[c.at:]
-	if !strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, "-]") {
-		s.add(lo, lo)
-		return
-	}
-	c.at++
-	hi, class := one()
-	if class != nil || hi < lo {
-		c.fail("a range that is none in a set")
-	}
-	s.add(lo, hi)
 }
 
 // firstOf returns the sets with which a match of n begins, and whether it may

@@ -56,6 +56,7 @@ func (r *fileReader) sentencePiece(data []byte) (*Encoding, error) {
 	}
 	r.file.mark, r.file.sentencePiece = metaMark, true
 	r.file.fuse = !m.byteFallback
+	r.file.spaced = m.dummy
 	e := &Encoding{name: modelName, eot: -1, size: len(r.texts), special: map[int32]string{}, vocab: r.vocab, file: &r.file}
 	for id, p := range m.pieces {
 		if p.kind == spControl || p.kind == spUnknown {

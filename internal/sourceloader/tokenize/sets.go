@@ -90,6 +90,8 @@ var namedSets = sync.OnceValue(func() map[string]*runeSet {
 	without("Lu", "upper", "Lt")
 	without("Lo", "caseless", "Lm")
 	join("word", "word", "L", "M", "Nd")
+	without("word in brackets", "word", "joiner")
+	join("word alone", "word in brackets", "fraction")
 	join("numeric", "numeric", "N")
 	return sets
 })

@@ -333,6 +333,9 @@ func (c *compiler) tokenize(label string, spec *jobspec.Tokenize, marker string)
 		return err
 	}
 	c.chain.encoding = enc
+	if c.hasChat && enc.Spaced() { // earlier builds gave no loss to a token that is only the added space
+		c.chain.beyond = append(c.chain.beyond, sha256.Sum256([]byte("loss of added spaces")))
+	}
 	if marker != "" {
 		if enc, err = c.marked(enc, &t, marker); err != nil {
 			return fmt.Errorf("the marker of the image step: %w", err)
