@@ -84,17 +84,21 @@ func TestHidden(t *testing.T) {
 	const token = "sk-" + "a/b&c" + "0123456789"
 	t.Setenv("TOKEN_OF_TEST", token)
 	for name, say := range map[string]func(w http.ResponseWriter, said string){
-		"unauthorized": func(w http.ResponseWriter, said string) { http.Error(w, strings.Repeat("x", 190)+said, 401) },
-		"refused":      func(w http.ResponseWriter, said string) { http.Error(w, said, 400) },
-		"as JSON":      func(w http.ResponseWriter, said string) { http.Error(w, strings.ReplaceAll(said, "/", `\/`), 422) },
-		"elsewhere":    func(w http.ResponseWriter, said string) { w.Header().Set("Location", "/"+said); w.WriteHeader(302) },
-		"no JSON":      func(w http.ResponseWriter, said string) { fmt.Fprint(w, said) },
-		"two values":   func(w http.ResponseWriter, said string) { fmt.Fprintf(w, `{"said": %q} {}`, said) },
-		"no field":     func(w http.ResponseWriter, said string) { fmt.Fprintf(w, `{"said": %q}`, said) },
+		"unauthorized": func(w http.ResponseWriter, said string) {
+			http.Error(w, strings.Repeat("x", 190)+said, http.StatusUnauthorized)
+		},
+		"refused": func(w http.ResponseWriter, said string) { http.Error(w, said, 400) },
+		"as JSON": func(w http.ResponseWriter, said string) {
+			http.Error(w, strings.ReplaceAll(said, "/", `\/`), http.StatusUnprocessableEntity)
+		},
+		"elsewhere":  func(w http.ResponseWriter, said string) { w.Header().Set("Location", "/"+said); w.WriteHeader(302) },
+		"no JSON":    func(w http.ResponseWriter, said string) { fmt.Fprint(w, said) },
+		"two values": func(w http.ResponseWriter, said string) { fmt.Fprintf(w, `{"said": %q} {}`, said) },
+		"no field":   func(w http.ResponseWriter, said string) { fmt.Fprintf(w, `{"said": %q}`, said) },
 		"another type": func(w http.ResponseWriter, said string) {
 			fmt.Fprintf(w, `{"data": [{"score": %q, "text": "x"}]}`, strings.Repeat("x", 40)+said)
 		},
-		"busy": func(w http.ResponseWriter, said string) { http.Error(w, said, 503) },
+		"busy": func(w http.ResponseWriter, said string) { http.Error(w, said, http.StatusServiceUnavailable) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var n atomic.Int64
