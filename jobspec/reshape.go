@@ -4,9 +4,12 @@ import "github.com/millrace-data/millrace/internal/fault"
 
 // Reshape returns an error of class fault.User if the job's output could not be cut
 // and padded with rows of another length on a mesh with other sizes, as a change of a
-// running job may ask for: sequenceLength in tokens, cp and tp in ranks. Rows and
-// microbatches are not looked at.
-func (j *Job) Reshape(sequenceLength, cp, tp int) error {
+// running job may ask for: sequenceLength in tokens, cp and tp in ranks. Of sequences, the rows of
+// a step, there may not be too many; how they are divided is not looked at.
+func (j *Job) Reshape(sequenceLength, sequences, cp, tp int) error {
+	if sequences > maxAxis {
+		return fault.Userf("batch.sequences: %d rows, valid is at most %d", sequences, maxAxis)
+	}
 	if sequenceLength > maxRow {
 		return fault.Userf("batch.sequence_length: %d tokens, valid is at most %d", sequenceLength, maxRow)
 	}

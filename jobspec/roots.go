@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,7 +39,43 @@ func (j *Job) CheckRoots(s Source, roots []string) error {
 				s.Name, name, strings.Join(roots, ", "))
 		}
 	}
+	return j.checkServers(s)
+}
+
+// checkServers refuses a source that would send records to a model server, or a variable of the loaders' environment,
+// which the job's own sources do not.
+func (j *Job) checkServers(s Source) error {
+	own := j.calls()
+	for _, call := range s.calls() {
+		if !slices.ContainsFunc(own, func(c *Call) bool {
+			return c.server() == call.server() && (call.TokenEnv == "" || c.TokenEnv == call.TokenEnv)
+		}) {
+			with := ""
+			if call.TokenEnv != "" {
+				with = " with the token in " + call.TokenEnv
+			}
+			return fault.Userf("source %q: no call step of the job spec asks %s%s, and a source that joins may ask no other server: put the change that adds it into a file for --changes, and start the service again",
+				s.Name, call.server(), with)
+		}
+	}
 	return nil
+}
+
+// calls are the steps of all sources that ask model servers.
+func (j *Job) calls() (all []*Call) {
+	for i := range j.Sources {
+		all = append(all, j.Sources[i].calls()...)
+	}
+	return all
+}
+
+func (s *Source) calls() (all []*Call) {
+	for _, t := range s.Transforms {
+		if call, ok := t.(*Call); ok {
+			all = append(all, call)
+		}
+	}
+	return all
 }
 
 // Programs are the files and folders that the steps of a source read, such as tokenizers, chat templates
@@ -69,6 +106,14 @@ func localName(name string) string {
 	return name
 }
 
+// storeName is the folder of an object store of file://, as it is opened, and the URL of any other.
+func storeName(name string) string {
+	if u, err := url.Parse(name); err == nil && u.Scheme == "file" {
+		return absolute(u.Path)
+	}
+	return absolute(name)
+}
+
 // absolute is a path in full; a URI of another store stays.
 func absolute(path string) string {
 	if strings.Contains(path, "://") {
@@ -81,6 +126,10 @@ func absolute(path string) string {
 	return whole
 }
 
+// under says whether a path is a root or below it. What the query of a URL says leads elsewhere.
 func under(root, path string) bool {
+	if strings.Contains(path, "://") && strings.Contains(path, "?") {
+		return path == root
+	}
 	return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
 }

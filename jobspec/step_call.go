@@ -112,8 +112,14 @@ func (s *Call) resolve(j *Job) Transform {
 
 // programs are the folder of the ledger: a source that joins may write there only if it is under a root.
 func (s *Call) programs([]Transform) []string {
-	if strings.Contains(s.Answers, "://") {
-		return nil
+	return []string{storeName(s.Answers)}
+}
+
+// server is the part of a URL that says who is asked.
+func (s *Call) server() string {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return s.URL
 	}
-	return []string{absolute(s.Answers)}
+	return u.Scheme + "://" + u.Host
 }

@@ -148,7 +148,11 @@ func (m *Mean) Add(source string, loss float64, tokens uint64) error {
 		m.sum, m.tokens = map[string]float64{}, map[string]float64{}
 	}
 	n := float64(max(tokens, 1))
-	m.sum[source] += loss * n
+	sum := m.sum[source] + loss*n
+	if math.IsInf(sum, 0) {
+		return fault.Userf("the loss of source %q is %v over %d tokens, more than there are numbers for: report the mean of a token", source, loss, tokens)
+	}
+	m.sum[source] = sum
 	m.tokens[source] += n
 	return nil
 }

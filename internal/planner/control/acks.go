@@ -48,9 +48,9 @@ func (a *acks) slowest(n int, limit int64) (step int64, ok bool) {
 	return a.least, true
 }
 
-// ackedBy takes how far a bucket is.
+// ackedBy takes how far a bucket is. What no bucket of the job can say is passed over: its step would be waited for.
 func (c *Core) ackedBy(ev Acked) {
-	if ev.Generation != c.job.generation || c.plan == nil {
+	if ev.Generation != c.job.generation || c.plan == nil || int(ev.Bucket) >= c.job.tree.Sizes().DP || ev.Step < 0 {
 		return
 	}
 	c.acks.put(ev, c.roster.joins)

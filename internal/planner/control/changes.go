@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -84,7 +85,7 @@ func (c *Core) cancel(ch change.Change) (int64, error) {
 	if step, moved := c.meshJoined(); moved && p.Kind == plan.Remesh && p.Step == step {
 		return 0, fault.Userf("the job has moved to the topology %s, whose ranks join at step %d: another change of the topology can be made for step %d or later", c.job.tree.Canonical(), p.Step, p.Step+1)
 	}
-	fits := func(length int32, tree *mesh.Tree) error { return c.reshaped(int(length), tree) }
+	fits := func(length int32, tree *mesh.Tree) error { return c.reshaped(int(length), 0, tree) }
 	if err := c.plan.CheckCancel(p, fits); err != nil {
 		return 0, err
 	}
@@ -151,7 +152,7 @@ func (c *Core) resolve(core *plan.Core, ch change.Change) (p plan.Change, err er
 	case ch.Topology != nil:
 		p.Kind, p.From = plan.Remesh, ch.From != ""
 		if p.Mesh, err = remeshed(core.Mesh(), ch.Topology); err == nil {
-			err = c.reshaped(int(core.SequenceLength()), p.Mesh)
+			err = c.reshaped(int(core.SequenceLength()), 0, p.Mesh)
 		}
 	case ch.Skip > 0:
 		p.Kind, p.Steps = plan.Skip, ch.Skip
@@ -159,9 +160,7 @@ func (c *Core) resolve(core *plan.Core, ch change.Change) (p plan.Change, err er
 		p.Kind = plan.BanSample
 		p.Ban = c.journal.banOf(p.Source, ch.Ban.File, ch.Ban.Row)
 	default:
-		if ch.SequenceLength > 0 {
-			err = c.reshaped(ch.SequenceLength, core.Mesh())
-		}
+		err = c.reshaped(cmp.Or(ch.SequenceLength, int(core.SequenceLength())), ch.Sequences, core.Mesh())
 		p.Kind, p.Batch = plan.Resize, plan.Shape{SequenceLength: int32(ch.SequenceLength), Rows: ch.Sequences}
 	}
 	return p, err
@@ -181,8 +180,8 @@ func sourceAt(names, all []string, source string, step int64) (int32, error) {
 
 // reshaped refuses rows that constructors could not cut for a mesh: they would find
 // out when the step is planned and logged.
-func (c *Core) reshaped(length int, tree *mesh.Tree) error {
-	return c.cfg.Job.Reshape(length, tree.Sizes().CP, tree.Sizes().TP)
+func (c *Core) reshaped(length, rows int, tree *mesh.Tree) error {
+	return c.cfg.Job.Reshape(length, rows, tree.Sizes().CP, tree.Sizes().TP)
 }
 
 // remeshed is a mesh with other sizes of some axes, whose names were checked.

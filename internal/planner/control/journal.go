@@ -1,7 +1,6 @@
 package control
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -116,7 +115,10 @@ func (c *Core) resume(state *plan.State, changes []change.Change, by maker) erro
 		at.Apply(plan.Rewind{State: *state})
 		p, err := c.resolve(at, ch)
 		if err == nil && by == byUser {
-			err = cmp.Or(c.unlogged(p), at.Check(p))
+			err = c.unlogged(p)
+		}
+		if err == nil && by != byLog {
+			err = at.Check(p)
 		}
 		if err != nil {
 			return fault.As(fault.ClassOf(err), fmt.Errorf("%sthe change %s: %w", ch.Origin, ch, err))

@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -36,6 +37,9 @@ func (c *Core) whole(at *token.Position) (plan.State, error) {
 		return state, err
 	}
 	c.joinedUpTo(len(state.Settings.Added))
+	if err := c.checkSettings(state); err != nil {
+		return state, err
+	}
 	for _, e := range c.journal.entries {
 		if e.plan.Step >= state.Step {
 			state.Await(e.plan)
@@ -51,6 +55,26 @@ func (c *Core) whole(at *token.Position) (plan.State, error) {
 		return state, err
 	}
 	return state, c.agree(state)
+}
+
+// checkSettings refuses a mesh and rows of a token that do not go together, or with the job: a token is a file that
+// others write.
+func (c *Core) checkSettings(state plan.State) error {
+	s := state.Settings
+	if s.Mesh == nil && s.Batch == (plan.Shape{}) {
+		return nil
+	}
+	state.Pending = nil
+	at := c.scratch()
+	at.Apply(plan.Rewind{State: state})
+	err := c.reshaped(int(at.SequenceLength()), s.Batch.Rows, at.Mesh())
+	if err == nil {
+		err = at.CheckSettings()
+	}
+	if err != nil {
+		return fault.As(fault.User, fmt.Errorf("the resume token of step %d says what cannot be: %w", state.Step, err))
+	}
+	return nil
 }
 
 // numberBan gives a ban of a token its number, and tells the loaders of it.

@@ -77,6 +77,12 @@ func (c *Core) measured(r Report) error {
 	if len(r.Losses) != len(r.Sources) || len(r.Tokens) != len(r.Sources) {
 		return fault.Userf("a report has %d sources, %d losses and %d numbers of tokens", len(r.Sources), len(r.Losses), len(r.Tokens))
 	}
+	if c.plan != nil && (r.Step < 0 || r.Step >= c.plan.Planned()) {
+		return fault.Userf("a report is of step %d, and the steps before %d are planned", r.Step, c.plan.Planned())
+	}
+	if c.plan != nil && int(r.Rank.DP) >= c.job.tree.Sizes().DP {
+		return nil // of a mesh before
+	}
 	if err := c.stepTime(r); err != nil {
 		return err
 	}

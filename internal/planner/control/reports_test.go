@@ -2,12 +2,14 @@ package control_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/compile"
 	"github.com/millrace-data/millrace/internal/planner/control"
+	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/jobspec"
 	"github.com/millrace-data/millrace/planner/feedback"
 )
@@ -40,6 +42,9 @@ topology: {dp: 2, tp: 2}
 		core.Apply(control.Indexed{Session: 1, Source: i, Blocks: 1, Manifest: bytes.Repeat([]byte{7}, 32)})
 	}
 	core.Apply(control.Begin{})
+	for i := range 2 { // enough for two steps
+		core.Apply(control.BlockRead{Session: 1, Block: plan.BlockRead{Source: int32(i), Lengths: slices.Repeat([]int32{32}, 40)}})
+	}
 	asked := uint64(0)
 	return core, func(r control.Report) ([]string, error) {
 		asked++
@@ -85,12 +90,26 @@ func TestFeedbackDecidesOnce(t *testing.T) {
 	}
 }
 
+// TestReportOfAnotherMesh: a rank that the mesh does not have speaks for none of those that it has.
+func TestReportOfAnotherMesh(t *testing.T) {
+	_, ask := feedbackJob(t)
+	for _, r := range []control.Report{lossOf(0, 0, 0), lossOf(0, 1000, 0)} {
+		if made, err := ask(r); err != nil || len(made) > 0 {
+			t.Errorf("changes %v, %v", made, err)
+		}
+	}
+	if made, err := ask(lossOf(0, 1, 0)); err != nil || len(made) != 1 {
+		t.Errorf("changes %v, %v", made, err)
+	}
+}
+
 func TestReportRefuses(t *testing.T) {
 	_, ask := feedbackJob(t)
-	unknown, short := lossOf(0, 0, 0), lossOf(0, 0, 0)
+	unknown, short, large, far := lossOf(0, 0, 0), lossOf(0, 0, 0), lossOf(0, 0, 0), lossOf(1<<40, 0, 0)
 	unknown.Sources[0] = "wbe"
 	short.Tokens = short.Tokens[:1]
-	for want, r := range map[string]control.Report{`did you mean "web"?`: unknown, "2 sources, 2 losses and 1": short} {
+	large.Losses[0], large.Tokens[0] = 1.7e308, 1<<60
+	for want, r := range map[string]control.Report{"more than there are numbers for": large, "is of step 1099511627776": far, `did you mean "web"?`: unknown, "2 sources, 2 losses and 1": short} {
 		if _, err := ask(r); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want a user error with %q", err, want)
 		}

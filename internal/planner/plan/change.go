@@ -205,6 +205,10 @@ func (c *Core) Check(ch Change) error {
 	return nil
 }
 
+// CheckSettings says why no step could be planned with this mesh and shape of the batch: those of a
+// token need not be any that was checked.
+func (c *Core) CheckSettings() error { return c.checkShape(c.state.Settings.Batch, c.state.Settings) }
+
 // Sources is the number of sources, those that will join included.
 func (c *Core) Sources() int { return len(c.sources) }
 

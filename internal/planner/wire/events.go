@@ -10,6 +10,8 @@ package wire
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -58,6 +60,9 @@ func LoaderEvent(from control.Session, report *pb.LoaderReport) control.Event {
 
 // BlockEvent is what a loader reports of a block. What cannot be is a failure.
 func BlockEvent(from control.Session, b *pb.BlockRead) control.Event {
+	if err := checkBlock(b); err != nil {
+		return control.Failed{Err: err}
+	}
 	ev := control.BlockRead{Session: from, Records: b.Records, Sum: b.Sum}
 	ev.Block = plan.BlockRead{Source: int32(b.Source), Seq: int64(b.Seq), Lengths: make([]int32, len(b.Lengths)), Bans: int(b.BansKnown), Bytes: int64(b.Bytes)}
 	ev.Block.Discarded = plan.Discarded{Filtered: int64(b.Filtered), Dropped: int64(b.Dropped), Empty: int64(b.Empty)}
@@ -83,6 +88,18 @@ func BlockEvent(from control.Session, b *pb.BlockRead) control.Event {
 	return ev
 }
 
+// checkBlock refuses numbers of a block that stand for nothing.
+func checkBlock(b *pb.BlockRead) error {
+	outside := func(index uint32) bool { return int(index) >= len(b.Lengths) }
+	switch {
+	case b.Source > math.MaxInt32 || b.Seq > math.MaxInt64:
+		return fmt.Errorf("a loader told of block %d of source %d, which cannot be", b.Seq, b.Source)
+	case len(b.Bans) != len(b.Banned) || slices.ContainsFunc(b.Banned, outside):
+		return fmt.Errorf("source %d, block %d: a loader told of %d banned samples (%d are there), and of %d bans", b.Source, b.Seq, len(b.Banned), len(b.Lengths), len(b.Bans))
+	}
+	return nil
+}
+
 // imagesRead are the images of a block: nil if its source has none. Counts that cannot
 // be are an error.
 func imagesRead(b *pb.BlockRead) (*plan.Images, error) {
@@ -100,7 +117,11 @@ func imagesRead(b *pb.BlockRead) (*plan.Images, error) {
 			b.Source, b.Seq, total, len(b.ImageHeight), len(b.ImageWidth), len(b.Images), len(b.Lengths))
 	}
 	for i, h := range b.ImageHeight {
-		images.Patches = append(images.Patches, int32(h*b.ImageWidth[i]))
+		patches := uint64(h) * uint64(b.ImageWidth[i])
+		if patches > math.MaxInt32 {
+			return nil, fmt.Errorf("source %d, block %d: a loader told of an image of %d x %d patches", b.Source, b.Seq, h, b.ImageWidth[i])
+		}
+		images.Patches = append(images.Patches, int32(patches))
 	}
 	return images, nil
 }

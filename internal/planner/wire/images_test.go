@@ -5,9 +5,26 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
+
+// TestBlocksThatCannotBe: numbers that stand for nothing are an error, and index nothing.
+func TestBlocksThatCannotBe(t *testing.T) {
+	for name, b := range map[string]*pb.BlockRead{
+		"banned without a ban": {Lengths: []uint32{3}, Banned: []uint32{0}},
+		"a ban of no sample":   {Lengths: []uint32{3}, Bans: []uint32{1}},
+		"banned beyond":        {Lengths: []uint32{3}, Banned: []uint32{1}, Bans: []uint32{1}},
+		"a source beyond":      {Source: 1<<32 - 1},
+		"a block beyond":       {Seq: 1 << 63},
+		"images beyond":        {Lengths: []uint32{3}, Images: []uint32{1}, ImageHeight: []uint32{1 << 16}, ImageWidth: []uint32{1 << 16}},
+	} {
+		if ev, ok := BlockEvent(1, b).(control.Failed); !ok || !strings.Contains(ev.Err.Error(), "a loader told of") {
+			t.Errorf("%s: %+v", name, ev)
+		}
+	}
+}
 
 func TestImagesRead(t *testing.T) {
 	good := func() *pb.BlockRead {

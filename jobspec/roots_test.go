@@ -1,0 +1,66 @@
+package jobspec
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestSourceThatJoins: what a source that joins may reach of the machines that read it.
+func TestSourceThatJoins(t *testing.T) {
+	dir := t.TempDir()
+	call := `{call: {url: "http://models:8000/score", request: '{"inputs": "{text}"}', give: {column: q, type: float, at: score}, token_env: MODEL_TOKEN, answers: ledger}}`
+	job, findings := Parse("job.yaml", fmt.Appendf(nil, `
+name: joins
+sources: [{name: web, files: data/*.jsonl, transforms: [%s, {tokenize: bytes}]}]
+batch: {sequence_length: 64, sequences: 4}
+`, call), dir)
+	if err := findings.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ old, new, want string }{
+		{"", "", ""},
+		{"answers: ledger", `answers: "file://` + dir + `/other"`, ""},
+		{"8000/score", "8000/other", ""},
+		{", token_env: MODEL_TOKEN", "", ""},
+		{"answers: ledger", `answers: "file:///outside/ledger"`, "/outside/ledger is outside of the folders"},
+		{"answers: ledger", `answers: "file://` + dir + `/%2e%2e/ledger"`, "is outside of the folders"},
+		{"answers: ledger", `answers: "s3://bucket/ledger"`, "s3://bucket/ledger is outside of the folders"},
+		{"answers: ledger", "answers: /outside/ledger", "/outside/ledger is outside of the folders"},
+		{"models:8000", "models:9000", "no call step of the job spec asks http://models:9000 with the token in MODEL_TOKEN"},
+		{"http://models", "https://models", "no call step of the job spec asks https://models:8000"},
+		{"token_env: MODEL_TOKEN", "token_env: AWS_SECRET_ACCESS_KEY", "with the token in AWS_SECRET_ACCESS_KEY"},
+		{"data/b.jsonl", "data/${SECRET}.jsonl", "has a ${variable}"},
+		{"data/b.jsonl", "data/${SECRET:-b}.jsonl", "has a ${variable}"},
+		{"data/b.jsonl", "data/$${SECRET}.jsonl", ""},
+	} {
+		entry := fmt.Sprintf(`{name: more, files: "data/b.jsonl", transforms: [%s, {tokenize: bytes}]}`, call)
+		s, findings := ParseSource(job, []byte(strings.Replace(entry, c.old, c.new, 1)))
+		err := findings.Err()
+		if err == nil {
+			err = job.CheckRoots(s, job.Roots())
+		}
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%q for %q: %v, want %q", c.new, c.old, err, c.want)
+		}
+	}
+	bucket := "s3://bucket/ledger"
+	for path, want := range map[string]bool{bucket: true, bucket + "/more": true, bucket + "2": false, bucket + "/more?endpoint=elsewhere:1": false, bucket + "?endpoint=elsewhere:1": false} {
+		if under(bucket, path) != want {
+			t.Errorf("%s is under %s: %v", path, bucket, !want)
+		}
+	}
+}
+
+// TestReshapeRows: a step has as many rows as a job spec may say, and no more.
+func TestReshapeRows(t *testing.T) {
+	job, findings := Parse("job.yaml", []byte("name: rows\nsources: [{name: web, files: data/*.jsonl}]\nbatch: {sequence_length: 64, sequences: 4}\n"), t.TempDir())
+	if err := findings.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for rows, good := range map[int]bool{0: true, 8: true, maxAxis: true, maxAxis + 1: false, 2_000_000_000: false} {
+		if err := job.Reshape(64, rows, 1, 1); (err == nil) != good {
+			t.Errorf("%d rows: %v", rows, err)
+		}
+	}
+}
