@@ -103,34 +103,55 @@ const (
 	byUser               // it is new
 )
 
-// resume enters changes in the journal and makes them part of a position. The
-// sources that they add are indexed.
+// resume enters changes in the journal and makes them part of a position: all or, if one is refused,
+// none. The sources that they add are indexed.
 func (c *Core) resume(state *plan.State, changes []change.Change, by maker) error {
-	if len(changes) == 0 {
-		return nil
+	if by != byLog {
+		if err := c.checkAll(state.Clone(), changes, by); err != nil {
+			return err
+		}
 	}
 	at := c.scratch()
 	var ops []Op
 	for _, ch := range changes {
 		at.Apply(plan.Rewind{State: *state})
 		p, err := c.resolve(at, ch)
-		if err == nil && by == byUser {
-			err = c.unlogged(p)
-		}
-		if err == nil && by != byLog {
-			err = at.Check(p)
-		}
 		if err != nil {
-			return fault.As(fault.ClassOf(err), fmt.Errorf("%sthe change %s: %w", ch.Origin, ch, err))
+			return inChange(ch, err)
 		}
 		c.enter(ch, p)
 		state.Await(p)
 		ops = append(ops, AddChange{ch})
 	}
 	if by != byLog {
-		c.persist(ops...) // all or, if one was refused, none
+		c.persist(ops...)
 	}
 	return nil
+}
+
+// checkAll says why changes cannot be made one after the other.
+func (c *Core) checkAll(state plan.State, changes []change.Change, by maker) error {
+	at := c.scratch()
+	for _, ch := range changes {
+		at.Apply(plan.Rewind{State: state})
+		p, err := c.resolve(at, ch)
+		if err == nil && by == byUser {
+			err = c.unlogged(p)
+		}
+		if err == nil {
+			err = at.Check(p)
+		}
+		if err != nil {
+			return inChange(ch, err)
+		}
+		state.Await(p)
+	}
+	return nil
+}
+
+// inChange names the change that an error is about.
+func inChange(ch change.Change, err error) error {
+	return fault.As(fault.ClassOf(err), fmt.Errorf("%sthe change %s: %w", ch.Origin, ch, err))
 }
 
 // unlogged refuses a change that would make a step another one than the log has.
@@ -222,7 +243,7 @@ func (c *Core) prepareChanges() (ready bool, err error) {
 			ready = true
 		}
 		if err != nil {
-			return false, fault.As(fault.ClassOf(err), fmt.Errorf("%sthe change %s: %w", ch.Origin, *ch, err))
+			return false, inChange(*ch, err)
 		}
 		if !ready {
 			return false, nil

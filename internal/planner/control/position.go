@@ -36,10 +36,10 @@ func (c *Core) whole(at *token.Position) (plan.State, error) {
 	if err != nil {
 		return state, err
 	}
-	c.joinedUpTo(len(state.Settings.Added))
 	if err := c.checkSettings(state); err != nil {
 		return state, err
 	}
+	c.joinedUpTo(len(state.Settings.Added))
 	for _, e := range c.journal.entries {
 		if e.plan.Step >= state.Step {
 			state.Await(e.plan)

@@ -34,7 +34,10 @@ func TestTokenThatCannotBe(t *testing.T) {
 		"a mesh to come": {func(at *token.Position) {
 			at.Pending = []change.Change{{Step: 1, Topology: map[string]int{"dp": 1_000_000}}}
 		}, "1000000"},
-		"rows to come":      {func(at *token.Position) { at.Pending = []change.Change{{Step: 1, Sequences: 2_000_000_000}} }, "batch.sequences: 2000000000 rows"},
+		"rows to come": {func(at *token.Position) { at.Pending = []change.Change{{Step: 1, Sequences: 2_000_000_000}} }, "batch.sequences: 2000000000 rows"},
+		"the second of two": {func(at *token.Position) {
+			at.Pending = []change.Change{{Step: 1, Sequences: 8}, {Step: 1, Sequences: 2_000_000_000}}
+		}, "batch.sequences: 2000000000 rows"},
 		"no source is left": {func(at *token.Position) { at.Pending = []change.Change{{Step: 1, Drop: "web"}} }, "no source with a weight is left"},
 	} {
 		at, err := p.core.positionOf(nil)
