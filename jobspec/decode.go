@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -13,8 +14,8 @@ import (
 // decoder fills Go structs from nodes as the declarations say.
 type decoder struct {
 	*report
-	env   func(string) (string, bool)
-	extra map[string]any // values of fields without a Go field, by field name
+	env   func(string) (string, bool) // nil: there are no variables
+	extra map[string]any              // values of fields without a Go field, by field name
 }
 
 // object decodes n, nil for nothing written, into the struct v.
@@ -211,7 +212,11 @@ func (d *decoder) text(n *node, f *field, path string) (string, bool) {
 		return "", false
 	}
 	text, err := expand(n.text, d.env)
-	if err != nil {
+	switch {
+	case errors.Is(err, errVariable):
+		d.error(path, err.Error(), "write its value, put the source into the operator's --changes, or write $$ for a plain dollar sign")
+		return "", false
+	case err != nil:
 		d.error(path, err.Error(), "set it, write ${VAR:-default}, or write $$ for a plain dollar sign")
 		return "", false
 	}

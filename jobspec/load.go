@@ -55,6 +55,9 @@ func Env(lookup func(name string) (value string, set bool)) Option {
 	return func(o *options) { o.env = lookup }
 }
 
+// NoVariables refuses variables: what others sent would have those of this process in it.
+func NoVariables() Option { return Env(nil) }
+
 // Load reads and checks the spec at path. The error, if any, is of class
 // fault.User and wraps Findings: all that is wrong, in one go. Warnings alone
 // are no error; Lint returns them.

@@ -44,7 +44,8 @@ A job spec is one YAML file that says what is trained on, in which mix, in what 
 - **Bytes** are counts that may end in ` + "`B`" + `: ` + "`64MiB`, `64mb`" + `. Case does not matter.
 - **Booleans** are ` + "`true` and `false`; `yes`, `no`, `on` and `off`" + ` are understood too.
 - **Environment**: ` + "`${VAR}` and `${VAR:-default}`" + ` are replaced in values, not in keys. A variable without a value or a
-  default is an error. ` + "`$$`" + ` is a plain dollar sign; it is needed only before a dollar sign or a brace.
+  default is an error. ` + "`$$`" + ` is a plain dollar sign; it is needed only before a dollar sign or a brace. A source that
+  [joins](cli.md#source-add) a running job has none, unless the operator's ` + "`--changes`" + ` add it.
 - **Short forms**: where a group has a *bare value*, that value may stand for the group: ` + "`long: truncate`" + ` is
   ` + "`long: {rule: truncate}`" + `.
 - **Paths** that are relative are relative to the folder of the spec.

@@ -2,6 +2,7 @@ package jobspec
 
 import (
 	"net/url"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,8 +33,11 @@ func (j *Job) CheckRoots(s Source, roots []string) error {
 	own := *j
 	own.Sources = []Source{s}
 	s = own.ResolvedSources()[0]
-	for _, name := range append(slices.Clone(s.Files), s.Programs()...) {
-		path := fixedPart(name)
+	for i, name := range append(slices.Clone(s.Files), s.Programs()...) {
+		path := absolute(localName(name))
+		if i < len(s.Files) {
+			path = fixedPart(name)
+		}
 		if !slices.ContainsFunc(roots, func(root string) bool { return under(root, path) }) {
 			return fault.Userf("source %q: %s is outside of the folders that sources which join may be read from: %s; put its files there, or start the service with --allow-root",
 				s.Name, name, strings.Join(roots, ", "))
@@ -106,12 +110,21 @@ func localName(name string) string {
 	return name
 }
 
-// storeName is the folder of an object store of file://, as it is opened, and the URL of any other.
+// storeName is the folder of an object store of file://, as it is opened, and the URL of any other, without steps
+// back and with what its query says of where the store is.
 func storeName(name string) string {
-	if u, err := url.Parse(name); err == nil && u.Scheme == "file" {
+	u, err := url.Parse(name)
+	switch {
+	case err != nil || !strings.Contains(name, "://"):
+		return absolute(name)
+	case u.Scheme == "file":
 		return absolute(u.Path)
 	}
-	return absolute(name)
+	at := strings.TrimSuffix(u.Scheme+"://"+u.Host+path.Clean("/"+u.Path), "/")
+	if u.RawQuery != "" {
+		at += "?" + u.RawQuery
+	}
+	return at
 }
 
 // absolute is a path in full; a URI of another store stays.
@@ -126,10 +139,12 @@ func absolute(path string) string {
 	return whole
 }
 
-// under says whether a path is a root or below it. What the query of a URL says leads elsewhere.
+// under says whether a path is a root or below it. A bucket whose URL has another query may be another one's.
 func under(root, path string) bool {
-	if strings.Contains(path, "://") && strings.Contains(path, "?") {
-		return path == root
+	var of, asked string
+	if strings.Contains(path, "://") {
+		root, of, _ = strings.Cut(root, "?")
+		path, asked, _ = strings.Cut(path, "?")
 	}
-	return path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/")
+	return of == asked && (path == root || strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/"))
 }

@@ -32,10 +32,12 @@ batch: {sequence_length: 64, sequences: 4}
 		{"token_env: MODEL_TOKEN", "token_env: AWS_SECRET_ACCESS_KEY", "with the token in AWS_SECRET_ACCESS_KEY"},
 		{"data/b.jsonl", "data/${SECRET}.jsonl", "has a ${variable}"},
 		{"data/b.jsonl", "data/${SECRET:-b}.jsonl", "has a ${variable}"},
+		{"data/b.jsonl", `data/\u0024{SECRET}.jsonl`, "has a ${variable}"},
+		{"data/b.jsonl", "data/$$${SECRET}.jsonl", "has a ${variable}"},
 		{"data/b.jsonl", "data/$${SECRET}.jsonl", ""},
 	} {
 		entry := fmt.Sprintf(`{name: more, files: "data/b.jsonl", transforms: [%s, {tokenize: bytes}]}`, call)
-		s, findings := ParseSource(job, []byte(strings.Replace(entry, c.old, c.new, 1)))
+		s, findings := ParseSource(job, []byte(strings.Replace(entry, c.old, c.new, 1)), NoVariables())
 		err := findings.Err()
 		if err == nil {
 			err = job.CheckRoots(s, job.Roots())
@@ -44,10 +46,35 @@ batch: {sequence_length: 64, sequences: 4}
 			t.Errorf("%q for %q: %v, want %q", c.new, c.old, err, c.want)
 		}
 	}
-	bucket := "s3://bucket/ledger"
-	for path, want := range map[string]bool{bucket: true, bucket + "/more": true, bucket + "2": false, bucket + "/more?endpoint=elsewhere:1": false, bucket + "?endpoint=elsewhere:1": false} {
-		if under(bucket, path) != want {
-			t.Errorf("%s is under %s: %v", path, bucket, !want)
+}
+
+// TestAnswersInBuckets: a ledger of a source that joins lies where the job's own does, in the same store.
+func TestAnswersInBuckets(t *testing.T) {
+	source := func(answers string) string {
+		return fmt.Sprintf(`{name: web, files: data/b.jsonl, transforms: [{call: {url: "http://models:8000/score", request: '{"inputs": "{text}"}', give: {column: q, type: float, at: score}, answers: %q}}, {tokenize: bytes}]}`, answers)
+	}
+	for own, asked := range map[string]map[string]bool{
+		"s3://bucket": {
+			"s3://bucket": true, "s3://bucket/more": true, "S3://bucket/more/": true, "s3://bucket2": false, "s3://other/bucket": false, "s3://other/../bucket": false,
+			"s3://bucket?endpoint=elsewhere:1": false, "s3://bucket/more?endpoint=elsewhere:1": false,
+		},
+		"s3://bucket/ledger": {"s3://bucket/ledger/more": true, "s3://bucket/ledger2": false, "s3://bucket/ledger/../other": false, "s3://bucket/ledger/%2e%2e/other": false, "s3://bucket": false},
+		"s3://bucket/ledger?endpoint=store:9000": {
+			"s3://bucket/ledger?endpoint=store:9000": true, "s3://bucket/ledger/more?endpoint=store:9000": true, "s3://bucket/ledger": false, "s3://bucket/ledger?endpoint=elsewhere:1": false,
+		},
+	} {
+		job, findings := Parse("job.yaml", fmt.Appendf(nil, "name: joins\nsources: [%s]\nbatch: {sequence_length: 64, sequences: 4}\n", source(own)), t.TempDir())
+		if err := findings.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for answers, good := range asked {
+			s, findings := ParseSource(job, []byte(source(answers)), NoVariables())
+			if err := findings.Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := job.CheckRoots(s, job.Roots()); (err == nil) != good {
+				t.Errorf("%s beside %s: %v", answers, own, err)
+			}
 		}
 	}
 }

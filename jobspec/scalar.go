@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -13,7 +14,7 @@ import (
 // expand replaces ${VAR} and ${VAR:-default} in s by the environment's values;
 // $$ stands for one dollar sign, any other $ for itself. What a variable holds
 // is not expanded again. As in a shell, :- also takes the default for a
-// variable that is set but empty.
+// variable that is set but empty. Without an env variables are errVariable.
 func expand(s string, env func(string) (string, bool)) (string, error) {
 	var b strings.Builder
 	for {
@@ -45,9 +46,15 @@ func expand(s string, env func(string) (string, bool)) (string, error) {
 	}
 }
 
+// errVariable is the error of a variable where there are none.
+var errVariable = errors.New("it has a ${variable}, which would be one of the service's own")
+
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 func lookup(inside string, env func(string) (string, bool)) (string, error) {
+	if env == nil {
+		return "", errVariable
+	}
 	name, def, hasDefault := strings.Cut(inside, ":-")
 	if !variable.MatchString(name) {
 		return "", fmt.Errorf("${%s} names no variable", shorten(inside))

@@ -134,6 +134,7 @@ func TestChangesRefused(t *testing.T) {
 		{"topology", []string{"dp=3"}, []string{"4 rows are not a multiple of dp 3", "dp 2 and 4"}},
 		{"batch", []string{"--sequence-length", "64"}, []string{"too short for source", "up to 128", "128 or more", "long: {max: 64}"}},
 		{"batch", []string{"--sequence-length", "20000000"}, []string{"batch.sequence_length", "20000000 tokens", "at most 16777216"}},
+		{"batch", []string{"--sequences", "2000000000"}, []string{"batch.sequences: 2000000000 rows", "at most 1048576"}},
 		{"batch", []string{"--sequences", "5"}, []string{"5 rows are not a multiple of dp 2", "4 and 6 rows"}},
 		{"ban", []string{"words", "9.jsonl", "0"}, []string{`source "words"`, `no file "9.jsonl"`, "a valid one is"}},
 		{"ban", []string{"words", "x.jsonl", "0"}, []string{`2 files end with "x.jsonl"`, "give more of the path"}},

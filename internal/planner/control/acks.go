@@ -220,3 +220,9 @@ func (c *Core) tick(now Millis) {
 	c.admitLate()
 	c.indexLate()
 }
+
+// furthest is how many steps any rank can have: they were planned by this planner, wherever the job is now, or by
+// those before it, for ranks that were taken along since.
+func (c *Core) furthest() int64 {
+	return max(c.plan.Planned(), c.log.steps(), c.job.reached, c.alongTo())
+}

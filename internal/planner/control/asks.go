@@ -203,6 +203,7 @@ func (c *Core) leave(a *asked) {
 		if j.constructor != nil {
 			delete(j.constructor.joins, j.number)
 		}
+		c.forgetRefused(j.token)
 	}
 }
 

@@ -164,6 +164,9 @@ func (c *Core) checkMesh(rank, believed Rank, tree *mesh.Tree) error {
 	return nil
 }
 
+// inMesh says whether the mesh of this generation has a rank.
+func (c *Core) inMesh(r Rank) bool { return c.checkMesh(r, Rank{}, c.job.tree) == nil }
+
 // join positions the job at the rank's token and says where its batches are.
 func (c *Core) join(j *join) (*JoinReply, error) {
 	if j.goesOn {

@@ -30,16 +30,15 @@ func (c *Core) knowAll(at *token.Position) (ready bool, err error) {
 }
 
 // whole is the position of a token with the changes up to it and after it, those
-// that the journal knows among them. The sources that joined are indexed.
+// that the journal knows among them. The sources that joined are indexed. A token that is refused leaves no change.
 func (c *Core) whole(at *token.Position) (plan.State, error) {
 	state, err := at.Resolve(c.numberBan, c.joinedSource)
 	if err != nil {
 		return state, err
 	}
-	if err := c.checkSettings(state); err != nil {
+	if err := cmp.Or(c.checkSettings(state), c.agree(state)); err != nil {
 		return state, err
 	}
-	c.joinedUpTo(len(state.Settings.Added))
 	for _, e := range c.journal.entries {
 		if e.plan.Step >= state.Step {
 			state.Await(e.plan)
@@ -54,7 +53,8 @@ func (c *Core) whole(at *token.Position) (plan.State, error) {
 	if err := c.resume(&state, unknown, byToken); err != nil {
 		return state, err
 	}
-	return state, c.agree(state)
+	c.joinedUpTo(len(state.Settings.Added))
+	return state, nil
 }
 
 // checkSettings refuses a mesh and rows of a token that do not go together, or with the job: a token is a file that

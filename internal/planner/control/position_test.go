@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -14,13 +15,7 @@ import (
 // TestTokenThatCannotBe: what a resume token says is checked as what an operator asks for is. It changes nothing if it
 // is refused.
 func TestTokenThatCannotBe(t *testing.T) {
-	p := newPlayer(t)
-	for _, command := range []string{"job dp=1 web", "loader l0", "constructor c0", "indexed l0 web", "log kept", "read", "join j0 0"} {
-		p.do(command)
-	}
-	if p.core.plan == nil {
-		t.Fatal("the job has not begun")
-	}
+	p := started(t)
 	wide, err := p.core.job.tree.Change(mesh.Sizes{DP: 1_000_000})
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +34,9 @@ func TestTokenThatCannotBe(t *testing.T) {
 			at.Pending = []change.Change{{Step: 1, Sequences: 8}, {Step: 1, Sequences: 2_000_000_000}}
 		}, "batch.sequences: 2000000000 rows"},
 		"no source is left": {func(at *token.Position) { at.Pending = []change.Change{{Step: 1, Drop: "web"}} }, "no source with a weight is left"},
+		"the last of three": {func(at *token.Position) {
+			at.Pending = []change.Change{{Step: 1, Skip: 1}, {Step: 1, Ban: &change.Record{Source: "web", File: "a"}}, {Step: 2, Drop: "web"}}
+		}, "no source with a weight is left"},
 	} {
 		at, err := p.core.positionOf(nil)
 		if err != nil {
@@ -48,8 +46,72 @@ func TestTokenThatCannotBe(t *testing.T) {
 		if _, err := p.core.whole(at); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v (%v), want %q", name, err, fault.ClassOf(err), c.want)
 		}
-		if n := len(p.core.journal.entries); n != 0 || p.core.failed != nil {
-			t.Errorf("%s: %d changes were made, %v", name, n, p.core.failed)
+		if n, bans := len(p.core.journal.entries), len(p.core.journal.bans); n+bans != 0 || p.core.failed != nil {
+			t.Errorf("%s: %d changes were made, %d records banned, %v", name, n, bans, p.core.failed)
 		}
+	}
+}
+
+// TestChangesOfTokens: changes that a token brings are made as they were, one after the other.
+func TestChangesOfTokens(t *testing.T) {
+	p := started(t)
+	at, err := p.core.positionOf(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ban := func(row int64) change.Change {
+		return change.Change{Step: 9, Ban: &change.Record{Source: "web", File: "a", Row: row}}
+	}
+	at.Pending = []change.Change{ban(1), ban(2), ban(1), {Step: 10, Sequences: 4}}
+	state, err := p.core.whole(at)
+	if err != nil || len(state.Pending) != 4 || len(p.core.journal.bans) != 2 {
+		t.Fatalf("%d changes are to come, %d records banned, %v", len(state.Pending), len(p.core.journal.bans), err)
+	}
+	for i, id := range []uint32{0, 1, 0} {
+		if got := state.Pending[i].Ban.ID; got != id {
+			t.Errorf("ban %d has the number %d, want %d", i, got, id)
+		}
+	}
+}
+
+// TestRefusedTokenLeavesRoom: the sources of a token that is refused are no other token's.
+func TestRefusedTokenLeavesRoom(t *testing.T) {
+	p := started(t)
+	brings := func(name string) string {
+		state := plan.Start(2)
+		state.Step = 1
+		state.Settings.Added = []plan.Added{{Source: plan.Source{Name: name}, Spec: fmt.Appendf(nil, `{"name":%q,"files":%q}`, name, name), Manifest: [32]byte(manifestOf("math"))}}
+		p.tokens[name] = token.Encode(p.core.id, p.core.job.tree, state, [32]byte{})
+		p.do("join j-" + name + " 0 " + name)
+		p.do("admit c0")
+		return p.do("indexed l0 " + name)
+	}
+	if said := brings("forged"); !strings.Contains(said, `the data of source "forged" changed`) {
+		t.Errorf("a forged token: %s", said)
+	}
+	if len(p.core.sources.entries) != 0 || p.core.sources.joined != 0 {
+		t.Errorf("it leaves %q", p.core.sources.entries)
+	}
+	if said := brings("math"); strings.Contains(said, "is another one") || p.core.sources.joined != 1 {
+		t.Errorf("an honest token: %s", said)
+	}
+}
+
+// TestVariablesOfEntries: what came over the wire has none of the planner's variables; the operator's own changes do, and
+// so does a log that an earlier build wrote.
+func TestVariablesOfEntries(t *testing.T) {
+	t.Setenv("MILLRACE_TEST_NAME", "secret")
+	const add = `{"step":2,"add":{"source":{"name":"more","files":"${MILLRACE_TEST_NAME}/*.txt"},"weight":0.5}}`
+	p := started(t)
+	if said := p.do("change a0 " + add); !strings.Contains(said, "it has a ${variable}") || strings.Contains(said, "secret") {
+		t.Errorf("a change: %s", said)
+	}
+	p = newPlayer(t)
+	for _, command := range []string{"job dp=1 web", "loader l0", "constructor c0", "indexed l0 web"} {
+		p.do(command)
+	}
+	p.do("log kept 0 0 " + add)
+	if p.core.failed != nil || len(p.core.sources.specs) != 2 || !strings.HasSuffix(p.core.sources.specs[1].Files[0], "secret/*.txt") {
+		t.Errorf("a log: %v, %+v", p.core.failed, p.core.sources.specs)
 	}
 }

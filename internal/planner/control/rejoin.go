@@ -67,12 +67,19 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 // each of them, steps were planned ahead of a rank that had been taken along itself, or was lost since. 0 for a rank
 // of this generation.
 func (c *Core) takenTo(at Position) int64 {
-	h := c.job.history
-	last := h[len(h)-1]
-	if at.Generation == last.Number {
+	if at.Generation == c.job.history[len(c.job.history)-1].Number {
 		return 0
 	}
-	return last.Step + c.cfg.Plan.Ahead*int64(len(h)+1)
+	return c.alongTo()
+}
+
+// alongTo is that of all ranks that were taken along; 0 if there is no generation yet.
+func (c *Core) alongTo() int64 {
+	h := c.job.history
+	if len(h) == 0 {
+		return 0
+	}
+	return h[len(h)-1].Step + c.cfg.Plan.Ahead*int64(len(h)+1)
 }
 
 // holderComes says whether the constructor that a rank had in an earlier life has yet to say what it knows.

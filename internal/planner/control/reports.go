@@ -77,11 +77,11 @@ func (c *Core) measured(r Report) error {
 	if len(r.Losses) != len(r.Sources) || len(r.Tokens) != len(r.Sources) {
 		return fault.Userf("a report has %d sources, %d losses and %d numbers of tokens", len(r.Sources), len(r.Losses), len(r.Tokens))
 	}
-	if c.plan != nil && (r.Step < 0 || r.Step >= c.plan.Planned()) {
-		return fault.Userf("a report is of step %d, and the steps before %d are planned", r.Step, c.plan.Planned())
+	if c.plan != nil && (r.Step < 0 || r.Step >= c.furthest()) {
+		return fault.Userf("a report is of step %d, and the steps before %d are planned", r.Step, c.furthest())
 	}
-	if c.plan != nil && int(r.Rank.DP) >= c.job.tree.Sizes().DP {
-		return nil // of a mesh before
+	if c.plan != nil && (r.Step >= c.plan.Planned() || !c.inMesh(r.Rank)) {
+		return nil // of where the job was before it moved, or of a step that this planner is to plan again
 	}
 	if err := c.stepTime(r); err != nil {
 		return err

@@ -93,7 +93,7 @@ func TestFeedbackDecidesOnce(t *testing.T) {
 // TestReportOfAnotherMesh: a rank that the mesh does not have speaks for none of those that it has.
 func TestReportOfAnotherMesh(t *testing.T) {
 	_, ask := feedbackJob(t)
-	for _, r := range []control.Report{lossOf(0, 0, 0), lossOf(0, 1000, 0)} {
+	for _, r := range []control.Report{lossOf(0, 0, 0), lossOf(0, 1000, 0), lossOf(0, 1, 2)} {
 		if made, err := ask(r); err != nil || len(made) > 0 {
 			t.Errorf("changes %v, %v", made, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/plan"
+	"github.com/millrace-data/millrace/internal/planner/token"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -121,6 +122,16 @@ func (c *Core) forget(n int) {
 	c.raise(onSources)
 }
 
+// forgetRefused makes room for other sources once a token was refused that brought some, unless one is being indexed:
+// what is heard of that would be taken for another one's.
+func (c *Core) forgetRefused(at *token.Position) {
+	s := &c.sources
+	last := len(s.indexed) - 1
+	if at != nil && len(at.Entries()) > s.joined && len(s.entries) > s.joined && (s.indexed[last] != nil || s.refused != nil) {
+		c.forget(s.joined)
+	}
+}
+
 // know makes sure that the n-th source to join is the one of this entry, and
 // that loaders have indexed it. Until they have, it reports false and is to be
 // asked again.
@@ -139,14 +150,9 @@ func (c *Core) know(n int, entry []byte) (ready bool, err error) {
 		c.wait(onSources)
 		return false, nil
 	}
-	spec, findings := jobspec.ParseSource(c.cfg.Job, entry)
-	if err := findings.Err(); err != nil {
-		return false, fault.As(fault.User, err)
-	}
-	if !s.unbound[string(entry)] {
-		if err := c.cfg.Job.CheckRoots(spec, c.cfg.AllowRoots); err != nil {
-			return false, err
-		}
+	spec, err := c.parse(entry)
+	if err != nil {
+		return false, err
 	}
 	if slices.ContainsFunc(s.specs, func(s jobspec.Source) bool { return s.Name == spec.Name }) {
 		return false, fault.Userf("there is a source %q already: give the new one another name, or resume the old one", spec.Name)
@@ -159,6 +165,19 @@ func (c *Core) know(n int, entry []byte) (ready bool, err error) {
 	c.index(i)
 	c.wait(onSources)
 	return false, nil
+}
+
+// parse reads the entry of a source that joins. One that others sent may reach what the operator allows, and nothing else.
+func (c *Core) parse(entry []byte) (jobspec.Source, error) {
+	if c.sources.unbound[string(entry)] {
+		spec, findings := jobspec.ParseSource(c.cfg.Job, entry)
+		return spec, fault.As(fault.User, findings.Err())
+	}
+	spec, findings := jobspec.ParseSource(c.cfg.Job, entry, jobspec.NoVariables())
+	if err := findings.Err(); err != nil {
+		return spec, fault.As(fault.User, err)
+	}
+	return spec, c.cfg.Job.CheckRoots(spec, c.cfg.AllowRoots)
 }
 
 // index has a source indexed by the loader that reads it first.
@@ -286,7 +305,11 @@ func (c *Core) fileOf(b *change.Record) (path string, err error) {
 }
 
 func (c *Core) fileFound(ev FileFound) {
-	c.sources.found[fileName{ev.Source, ev.Name}] = &ev
+	key := fileName{ev.Source, ev.Name}
+	if _, asked := c.sources.found[key]; !asked {
+		return
+	}
+	c.sources.found[key] = &ev
 	c.raise(onFiles)
 	c.start()
 }

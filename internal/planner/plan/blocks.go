@@ -183,7 +183,7 @@ func (s *source) inMemory(n int64) int64 { return n * s.bytes / max(s.samples, 1
 // its readers busy, one being ready, and how many bytes they may take: most of the
 // memory is for what is drawn from, and for what reading takes.
 func share(r *Reader, rate, all int64) (busy, room int64) {
-	if rate == 0 {
+	if rate <= 0 || all <= 0 { // nothing was read, or more than can be counted
 		return 0, 0
 	}
 	if busy = int64(r.Blocks) * rate / all; busy > 0 {

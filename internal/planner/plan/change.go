@@ -171,7 +171,7 @@ func including(set []int32, i int32) []int32 {
 
 // inserted returns changes with one more, behind those of the same step.
 func inserted(changes []Change, ch Change) []Change {
-	at, _ := slices.BinarySearchFunc(changes, ch.Step+1, func(a Change, step int64) int { return cmp.Compare(a.Step, step) })
+	at, _ := slices.BinarySearchFunc(changes, ch.Step, func(a Change, step int64) int { return cmp.Or(cmp.Compare(a.Step, step), -1) })
 	return slices.Insert(slices.Clone(changes), at, ch)
 }
 

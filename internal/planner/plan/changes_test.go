@@ -119,7 +119,7 @@ func (d *driver) anyChange(step int64) plan.Change {
 		}
 		ch.Shares = mix.FromWeights(weights)
 	case plan.AddSource:
-		ch.Add = plan.Added{Source: plan.Source{Name: fmt.Sprint("added ", len(d.made)), Blocks: 3, Longest: 1}, Share: 1 << 30}
+		ch.Add = plan.Added{Source: plan.Source{Name: fmt.Sprint("added ", len(d.made)), Blocks: 3, Longest: 1}, Share: 1 << 30, Spec: []byte("{}")}
 		if d.w.cfg.SequenceLength >= 3 {
 			ch.Add.Longest = 3
 		}

@@ -179,7 +179,7 @@ func (p packedRefs) of(cursors []plan.Cursor) (refs []plan.Ref, err error) {
 // checkState refuses numbers that no position has.
 func checkState(s plan.State) error {
 	for i, c := range s.Cursors {
-		if c.Seq < 0 || c.Index < 0 || c.Tokens < 0 || c.InEpoch < 0 {
+		if c.Seq < 0 || c.Seq > mostCount || c.Index < 0 || c.Tokens < 0 || c.InEpoch < 0 {
 			return fmt.Errorf("source %d is at block %d, sample %d, after %d tokens and %d samples of its epoch, which cannot be",
 				i, c.Seq, c.Index, c.Tokens, c.InEpoch)
 		}

@@ -164,6 +164,48 @@ func ours(job Job, data []byte) []byte {
 	return seal(append(slices.Clip(data), head...))
 }
 
+// TestForgedTokens: settings and changes that no position has are refused, whoever sealed the token.
+func TestForgedTokens(t *testing.T) {
+	job, column := anyJob.of(make([]bool, 2)), func(values ...uint64) []byte { return appendColumn(nil, values) }
+	joined := func(a *statepb.AddedSource) func(*statepb.ResumeToken) {
+		return func(m *statepb.ResumeToken) { m.Settings.Added = []*statepb.AddedSource{a} }
+	}
+	pending := func(change string) func(*statepb.ResumeToken) {
+		return func(m *statepb.ResumeToken) { m.Pending = []*statepb.PendingChange{{Json: []byte(change)}} }
+	}
+	for name, forge := range map[string]func(m *statepb.ResumeToken){
+		"nothing":                  nil,
+		"shares of too few":        func(m *statepb.ResumeToken) { m.Settings.Shares = column(1 << 32) },
+		"shares that wrap around":  func(m *statepb.ResumeToken) { m.Settings.Shares = column(1<<63, 1<<63+1<<32) },
+		"weights of too few":       func(m *statepb.ResumeToken) { m.Settings.Weights, _ = appendDecimals(nil, []float64{1}) },
+		"a ban of no source":       func(m *statepb.ResumeToken) { m.Settings.Bans = []*statepb.BannedRecord{{Source: 2, File: "a"}} },
+		"a share of more than all": joined(&statepb.AddedSource{Yaml: []byte("{}"), Share: 1 << 32, Manifest: make([]byte, 32)}),
+		"an entry of several":      joined(&statepb.AddedSource{Yaml: []byte("{}\n- {}"), Manifest: make([]byte, 32)}),
+		"a change of the past":     pending(`{"step":4,"pause":"a"}`),
+		"a change that cancels":    pending(`{"step":5,"cancel":{"step":5,"pause":"a"}}`),
+		"a step beyond":            func(m *statepb.ResumeToken) { m.Step = 1<<63 - 1 },
+		"a block beyond":           func(m *statepb.ResumeToken) { m.Cursors = append(column(1<<62, 0), m.Cursors[len(column(0, 0)):]...) },
+	} {
+		s := plan.Start(2)
+		s.Step = 5
+		m, body := &statepb.ResumeToken{}, Encode(job, nil, s, [32]byte{9})
+		if err := proto.Unmarshal(body[:len(body)-sealBytes], m); err != nil {
+			t.Fatal(err)
+		}
+		m.Settings = &statepb.Settings{}
+		if forge != nil {
+			forge(m)
+		}
+		data, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Decode(job, seal(data)); (err == nil) != (forge == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // FuzzDecode: whatever bytes a token has, it is refused, or read as a position whose token
 // is read as the same.
 func FuzzDecode(f *testing.F) {

@@ -51,8 +51,8 @@ func packWeights(ch plan.Change, names []string) *statepb.PendingChange {
 	return &statepb.PendingChange{Json: []byte(c.String()), Weights: data}
 }
 
-// unpackPending is the inverse of packPending.
-func unpackPending(pending []*statepb.PendingChange, names []string) ([]change.Change, error) {
+// unpackPending is the inverse of packPending, for a position after some steps.
+func unpackPending(pending []*statepb.PendingChange, step int64, names []string) ([]change.Change, error) {
 	var changes []change.Change
 	for _, p := range pending {
 		text := p.Json
@@ -66,7 +66,11 @@ func unpackPending(pending []*statepb.PendingChange, names []string) ([]change.C
 		if err != nil {
 			return nil, err
 		}
-		if c := cs[0]; c.Add != nil {
+		c := cs[0]
+		if c.Step < step || c.Cancel != nil { // what was cancelled is not pending, nor is what did so
+			return nil, fmt.Errorf("the change %s cannot be pending at step %d", c, step)
+		}
+		if c.Add != nil {
 			names = append(names[:len(names):len(names)], nameOf(c.Add.Source))
 		}
 		changes = append(changes, cs...)

@@ -1,6 +1,7 @@
 package token
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -52,6 +53,9 @@ func unpackSettings(in *statepb.Settings, added []plan.Added, sources int) (s pl
 	if s.Shares, s.Weights, err = unpackMix(in, sources); err != nil {
 		return s, err
 	}
+	if n := len(s.Shares); n > 0 && n < sources-len(added) {
+		return s, fmt.Errorf("it has weights of %d sources, and the job spec has %d", n, sources-len(added))
+	}
 	if s.Out, s.Gone, err = unpackStates(in, sources); err != nil {
 		return s, err
 	}
@@ -65,7 +69,10 @@ func unpackSettings(in *statepb.Settings, added []plan.Added, sources int) (s pl
 		}
 	}
 	for _, b := range in.Bans {
-		s.Bans = append(s.Bans, plan.Ban{Source: int32(min(b.Source, uint32(sources-1))), File: b.File, Row: b.Row})
+		if int(b.Source) >= sources {
+			return s, fmt.Errorf("it bans a record of source %d of %d", b.Source, sources)
+		}
+		s.Bans = append(s.Bans, plan.Ban{Source: int32(b.Source), File: b.File, Row: b.Row})
 	}
 	s.Added = added
 	return s, nil
@@ -74,8 +81,8 @@ func unpackSettings(in *statepb.Settings, added []plan.Added, sources int) (s pl
 // unpackAdded reads the sources that joined, as far as the token has them.
 func unpackAdded(in *statepb.Settings) (added []plan.Added, err error) {
 	for _, a := range in.GetAdded() {
-		if len(a.Manifest) != 32 {
-			return nil, fmt.Errorf("it has a source whose manifest has %d bytes", len(a.Manifest))
+		if len(a.Manifest) != 32 || a.Share >= 1<<mix.Bits || !json.Valid(a.Yaml) {
+			return nil, fmt.Errorf("it has a source that cannot have joined: its manifest has %d bytes, its share is %d of 2^%d, its entry %.100q", len(a.Manifest), a.Share, mix.Bits, a.Yaml)
 		}
 		source := plan.Source{Name: nameOf(a.Yaml)}
 		if a.Limited {
@@ -142,7 +149,7 @@ func unpackMix(in *statepb.Settings, sources int) (shares []uint64, weights []fl
 		shares = r.next(min(sources, valuesIn(in.Shares)))
 		var sum uint64
 		for _, n := range shares {
-			sum += n
+			sum += min(n, 2<<mix.Bits) // no sum of these wraps around
 		}
 		if r.short || sum != 1<<mix.Bits {
 			return nil, nil, fmt.Errorf("it has weights that do not sum to 1")

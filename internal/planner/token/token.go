@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"math"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -28,6 +27,9 @@ const (
 	roomyToken = 4096
 	mostToken  = 16 << 20
 )
+
+// mostCount is what a number of steps or blocks can be: more than any job comes to, and what is added to it fits.
+const mostCount = 1 << 60
 
 // exact keeps all bits of a counter.
 const exact = 64
@@ -190,8 +192,8 @@ func Decode(job Job, data []byte) (*Position, error) {
 
 // unpack reads what a token of this job says.
 func (j Job) unpack(t *statepb.ResumeToken) (*Position, error) {
-	if len(t.Digest) != 32 || t.Step > math.MaxInt64 {
-		return nil, fmt.Errorf("it has a digest of %d bytes", len(t.Digest))
+	if len(t.Digest) != 32 || t.Step > mostCount {
+		return nil, fmt.Errorf("it has a digest of %d bytes at step %d, which cannot be", len(t.Digest), t.Step)
 	}
 	added, err := unpackAdded(t.Settings)
 	if err != nil {
@@ -199,7 +201,7 @@ func (j Job) unpack(t *statepb.ResumeToken) (*Position, error) {
 	}
 	p := &Position{Digest: [32]byte(t.Digest)}
 	limited := j.limited(added)
-	if p.Pending, err = unpackPending(t.Pending, j.names(added)); err != nil {
+	if p.Pending, err = unpackPending(t.Pending, int64(t.Step), j.names(added)); err != nil {
 		return nil, err
 	}
 	if p.State, err = unpackState(t.Cursors, int64(t.Step), limited); err != nil {

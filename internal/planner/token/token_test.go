@@ -258,6 +258,7 @@ func TestTokenPending(t *testing.T) {
 		{Step: 11, Pause: "joined"},
 	}
 	s := lateState(rng, 306, 1e10, 1e6)
+	s.Step = changes[0].Step
 	for n, c := range changes {
 		ch := plan.Change{Step: c.Step, Text: []byte(c.String())}
 		if c.Weights != nil {
@@ -301,7 +302,7 @@ func FuzzTokenSettings(f *testing.F) {
 				t.Errorf("%v, %v became %v, %v, %v", out, gone, o, g, err)
 			}
 		}
-		_, _ = unpackPending([]*statepb.PendingChange{{Json: []byte(`{"step":1}`), Weights: weights}}, anyNames)
+		_, _ = unpackPending([]*statepb.PendingChange{{Json: []byte(`{"step":1}`), Weights: weights}}, 0, anyNames)
 	})
 }
 
