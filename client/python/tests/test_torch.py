@@ -31,12 +31,20 @@ def data_loader(dataset, workers=0, method=None, **options):
 
 
 def first(dataset, workers, method):
-    """Returns the first batch; ends the worker now, not when garbage is collected."""
+    """Returns the first batch; ends the worker now, not when garbage is collected.
+
+    A spawned worker of PyTorch 1 that still writes tensors to its queue as its interpreter ends
+    may abort there, with any dataset, and the DataLoader says so.
+    """
     iterator = iter(data_loader(dataset, workers, method))
     try:
         return next(iterator)
     finally:
-        iterator._shutdown_workers()
+        try:
+            iterator._shutdown_workers()
+        except RuntimeError as error:
+            if not (OLD and method == "spawn" and "killed by signal: Aborted" in str(error)):
+                raise
 
 
 def check(batch, number, microbatches=2):
