@@ -102,8 +102,8 @@ func Run(ctx context.Context, opts Options) ([]Result, error) {
 		if err != nil {
 			return results, err
 		}
-		p := &preparation{opts: opts, source: src, spec: &opts.Job.Sources[i]}
-		r, err := p.run(ctx, workers)
+		p := &preparation{opts: opts, source: src, spec: &opts.Job.Sources[i], most: workers}
+		r, err := p.run(ctx)
 		if err != nil {
 			return results, err
 		}
@@ -146,14 +146,19 @@ type preparation struct {
 	spec     *jobspec.Source // as written
 	layout   *layout
 	manifest *manifest
-	workers  sync.Pool // of *transform.Worker
+	workers  sync.Pool    // of *transform.Worker
+	most     int          // of them, that work at a time
+	left     atomic.Int64 // bytes of groups that are not finished
 	read     atomic.Int64
 	skipped  atomic.Int64 // bytes of groups that were finished before
 	kept     atomic.Int64 // shards
 }
 
-func (p *preparation) run(ctx context.Context, workers int) (r Result, err error) {
+func (p *preparation) run(ctx context.Context) (r Result, err error) {
 	groups := divide(p.source.Source, p.opts.ShardBytes)
+	for _, g := range groups {
+		p.left.Add(g.bytes)
+	}
 	if err := p.begin(len(groups)); err != nil {
 		return r, err
 	}
@@ -179,7 +184,7 @@ func (p *preparation) run(ctx context.Context, workers int) (r Result, err error
 		}
 		return nil
 	})
-	for range min(workers, len(groups)) {
+	for range min(p.most, len(groups)) {
 		work.Go(func() error {
 			for g := range next {
 				if err := p.group(ctx, g); err != nil {
@@ -238,19 +243,25 @@ func (p *preparation) group(ctx context.Context, g group) error {
 	if e, ok := p.manifest.done(g.number); ok {
 		p.kept.Add(int64(len(e.Shards)))
 		p.skipped.Add(g.bytes)
+		p.left.Add(-g.bytes)
 		p.tell(g.bytes)
 		return nil
 	}
-	worker, ok := p.workers.Get().(*transform.Worker)
-	if !ok {
-		worker = p.source.Chain.Worker()
+	workers := make([]*transform.Worker, p.hands(g))
+	for i := range workers {
+		w, ok := p.workers.Get().(*transform.Worker)
+		if !ok {
+			w = p.source.Chain.Worker()
+		}
+		defer p.workers.Put(w)
+		workers[i] = w
 	}
-	defer p.workers.Put(worker)
+	defer p.left.Add(-g.bytes)
 	out := &shards{layout: p.layout, group: g.number, name: p.source.Manifest.Name}
 	defer out.discard()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	block, err := p.source.Pass(ctx, p.opts.Store, worker, g.chunks[0], g.chunks, out.add, func(chunk int64, found *sourceloader.Block) {
+	block, err := p.source.Pass(ctx, p.opts.Store, workers, g.chunks[0], g.chunks, out.add, func(chunk int64, found *sourceloader.Block) {
 		if err := p.tooMany(g.number, found.Skips); err != nil {
 			stop(err)
 		}
@@ -270,6 +281,11 @@ func (p *preparation) group(ctx context.Context, g group) error {
 		e.Skipped = append(e.Skipped, skipped(s))
 	}
 	return p.manifest.add(e)
+}
+
+// hands is how many of the workers a group gets: its part of what is left to do.
+func (p *preparation) hands(g group) int {
+	return max(int(float64(p.most)*float64(g.bytes)/float64(max(p.left.Load(), 1))), 1)
 }
 
 func skipped(s sourceloader.Skip) Skip { return Skip{File: s.File, Row: s.Row, Reason: s.Reason} }

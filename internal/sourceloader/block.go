@@ -263,6 +263,7 @@ func (b *Block) arrange(o *order.Order, seq int64, places []order.Place, bans Ba
 type reading struct {
 	source *Source
 	worker *transform.Worker
+	others []*transform.Worker // of a pass, which work beside it; may be nil
 	block  *Block
 	window *window       // nil if all of it may be in memory
 	visit  visit         // gets each sample, which is then let go of; may be nil
@@ -303,7 +304,7 @@ func (r *reading) numbers(seq int64) []int64 {
 	return r.source.Order.Chunks(seq)
 }
 
-// each reads the chunks of block seq record by record.
+// each reads the chunks of block seq one after the other.
 func (r *reading) each(ctx context.Context, st store.Store, seq int64) error {
 	s := r.source
 	for _, chunk := range r.numbers(seq) {
@@ -311,13 +312,7 @@ func (r *reading) each(ctx context.Context, st store.Store, seq int64) error {
 		for _, unit := range units {
 			r.file = unit.File
 			r.window.reads(&s.Manifest.Files[unit.File].URI)
-			in := format.WithFile(ctx, unit.File)
-			record := func(rec *format.Record) error { return r.record(in, rec) }
-			reader, err := s.OpenUnit(ctx, st, unit, 0)
-			if err == nil {
-				err = format.Each(r.window.counting(reader), record)
-			}
-			if err != nil {
+			if err := r.unit(ctx, st, unit); err != nil {
 				return fault.As(fault.ClassOf(err), fmt.Errorf("source %q: %w", s.Spec.Name, err))
 			}
 		}

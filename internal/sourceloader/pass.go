@@ -45,13 +45,14 @@ func (p *Passes) Open(ctx context.Context, st store.Store, job *jobspec.Job, i i
 }
 
 // Pass reads chunks of the source and gives their samples to each in the order of the chunks, of the file and
-// of the record: a chain with functions works on as many chunks at a time as have room, any other on one after the other. Behind
-// each chunk end hears of it, unless it is nil. seq is the number of the pass: where several want
-// the same functions, the lowest goes first. worker is one of the source's own chain. What was read and
+// of the record: a chain with functions works on as many chunks at a time as have room, any other on one after the other, by as
+// many workers as there are. Behind each chunk end hears of it, unless it is nil. seq is the number of the pass: where several want
+// the same functions, the lowest goes first. workers, at least one, are of the source's own chain. What was read and
 // left out the block says, which has no sample. Bad records are left out, or end the pass, as
 // the source's policy says; how many may be left out is the caller's to see.
-func (s *Source) Pass(ctx context.Context, st store.Store, worker *transform.Worker, seq int64, chunks []int64, each give, end ended) (*Block, error) {
-	r := s.reading(worker, nil)
+func (s *Source) Pass(ctx context.Context, st store.Store, workers []*transform.Worker, seq int64, chunks []int64, each give, end ended) (*Block, error) {
+	r := s.reading(workers[0], nil)
+	r.others = workers[1:]
 	r.pass, r.give, r.ended = chunks, each, end
 	err := r.chunks(ctx, st, seq)
 	return r.block, err
