@@ -234,7 +234,7 @@ func negatives(args []string) (all []string) {
 // interrupted is the exit code after a signal: servers are meant to be stopped so.
 func interrupted(verb string) int {
 	switch verb {
-	case "serve", "planner", "loader", "constructor", "workers":
+	case "serve", "planner", "loader", "constructor", "sidecar", "workers":
 		return 0
 	}
 	return exitInterrupted

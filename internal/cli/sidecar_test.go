@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"reflect"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,14 +34,13 @@ func TestSidecars(t *testing.T) {
 			}
 		}
 	}
-	sidecar := func(life string, node int) *exec.Cmd {
+	sidecar := func(life string, node int) (*exec.Cmd, <-chan struct{}) {
 		id := fmt.Sprintf("%s-%d", life, node)
 		cmd := command(context.WithoutCancel(t.Context()), dir, "sidecar", "--planner", planner.address, "--id", id)
 		cmd.Env = append(cmd.Environ(), fmt.Sprint("SLURM_NODEID=", node))
-		launch(t, cmd)
-		return cmd
+		return cmd, launch(t, cmd)
 	}
-	second := sidecar("first", 1)
+	second, _ := sidecar("first", 1)
 	served(map[string][]uint32{"first-1": {2, 3}})
 	sidecar("first", 0)
 	served(map[string][]uint32{"first-1": {2, 3}, "first-0": {0, 1}})
@@ -52,14 +52,21 @@ func TestSidecars(t *testing.T) {
 		}
 		ranks = append(ranks, c)
 	}
+	var third *exec.Cmd
+	var ended <-chan struct{}
 	for step := range 16 {
 		switch step {
 		case 4:
 			second.Process.Kill()
 		case 8:
 			served(map[string][]uint32{"first-0": {0, 1, 2, 3}})
-			sidecar("second", 1)
+			third, ended = sidecar("second", 1)
 			served(map[string][]uint32{"second-1": {2, 3}, "first-0": {0, 1}})
+		case 12: // as when it is replaced by a newer build
+			third.Process.Signal(syscall.SIGTERM)
+			if <-ended; third.ProcessState.ExitCode() != 0 {
+				t.Errorf("a sidecar that was stopped ended with %v", third.ProcessState)
+			}
 		}
 		if failed := takeStep(t, ranks); failed != nil {
 			t.Fatalf("at step %d: %v", step, failed)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -116,15 +117,15 @@ func AwaitFree(ctx context.Context, s object.Store) (head uint64, err error) {
 	}
 }
 
-// signature is a file in the folder of a log: the number of who wrote the mirror from there last. Only a writer leaves
-// it, so that a folder which was filled from the mirror has none. A file system that is not the operating system's, as
-// tests have, gets none.
+// signature is a file in the folder of a log: the number of who wrote the mirror from there last, and where the folder
+// was. Only a writer leaves it, so that a folder which was filled from the mirror has none, and that of a copy is about
+// another folder. A file system that is not the operating system's, as tests have, gets none.
 const signature = "WRITER"
 
 // sign leaves the number of this writer in the folder. If that fails, the next start there watches the lease.
 func (l *Log) sign() {
-	if l.opts.Log.FS == nil {
-		_ = os.WriteFile(filepath.Join(l.opts.Dir, signature), fmt.Appendf(nil, "%x", l.writer), 0o600)
+	if place := folder(l.opts.Dir); l.opts.Log.FS == nil && place != "" {
+		_ = os.WriteFile(filepath.Join(l.opts.Dir, signature), fmt.Appendf(nil, "%x %s", l.writer, place), 0o600)
 	}
 }
 
@@ -133,6 +134,21 @@ func (o *Options) signed(held string) bool {
 	if o.Log.FS != nil {
 		return false
 	}
-	writer, err := os.ReadFile(filepath.Join(o.Dir, signature))
-	return err == nil && len(writer) > 0 && strings.HasPrefix(held, string(writer)+" ")
+	text, err := os.ReadFile(filepath.Join(o.Dir, signature))
+	writer, place, ok := strings.Cut(string(text), " ")
+	return err == nil && ok && writer != "" && place == folder(o.Dir) && strings.HasPrefix(held, writer+" ")
+}
+
+// folder tells a folder from its copies: by its machine, device and number there. "" if that is not known.
+func folder(dir string) string {
+	info, err := os.Stat(dir)
+	host, hostErr := os.Hostname()
+	if errors.Join(err, hostErr) != nil {
+		return ""
+	}
+	at, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("%d %d %s", at.Dev, at.Ino, host)
 }

@@ -3,6 +3,8 @@ package mirror_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -106,13 +108,15 @@ func wantFree(t *testing.T, m *machine, takes time.Duration, free bool) {
 
 // TestCheckFree: a mirror that is written from another folder is refused while its lease is renewed. One whose writer
 // was killed is free after a while, and at once in that writer's folder. A folder that was brought to where the mirror
-// stands is no writer's.
+// stands is no writer's, and a copy of the writer's is another folder.
 func TestCheckFree(t *testing.T) {
-	folders := [2]string{t.TempDir(), t.TempDir()}
+	folders := [3]string{t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "backup")}
 	synctest.Test(t, func(t *testing.T) {
 		store := &object.Memory{}
 		own, copied := newMachine(store), newMachine(store)
 		own.dir, copied.dir = folders[0], folders[1]
+		backup := newMachine(store)
+		backup.dir = folders[2]
 		wantFree(t, own, 0, true) // there is no mirror yet
 		first := own.open(t)
 		if err := first.Fence(1); err != nil {
@@ -122,9 +126,13 @@ func TestCheckFree(t *testing.T) {
 		if err := copied.open(t).Close(); err != nil {
 			t.Fatal(err)
 		}
+		if err := os.CopyFS(backup.dir, os.DirFS(own.dir)); err != nil {
+			t.Fatal(err)
+		}
 		for range 3 {
 			wantFree(t, newMachine(store), time.Second, false)
 			wantFree(t, copied, time.Second, false)
+			wantFree(t, backup, time.Second, false)
 		}
 		appendSteps(t, first, 10, 20) // nothing has happened to it
 		if err := first.Close(); err != nil {

@@ -123,14 +123,15 @@ func vint(data []byte) (size uint64, rest []byte) {
 	return size, data[n:]
 }
 
-// ofGIF walks the blocks up to the trailer (GIF89a, appendix A).
+// ofGIF walks the blocks up to the trailer (GIF89a, appendix A). That itself may be missing: no block does then.
 func ofGIF(data []byte) string {
-	const missing = "it has no trailer"
+	const cut = "it ends within a block"
 	colors := func(flags byte) int { return int(flags>>7) * 3 << (flags&7 + 1) }
 	if len(data) < 13 {
-		return missing
+		return cut
 	}
-	for at := 13 + colors(data[10]); at < len(data); {
+	at := 13 + colors(data[10])
+	for at < len(data) {
 		switch data[at] {
 		case ';':
 			return ""
@@ -138,7 +139,7 @@ func ofGIF(data []byte) string {
 			at += 2
 		case ',':
 			if at+10 > len(data) {
-				return missing
+				return cut
 			}
 			at += 10 + colors(data[at+9]) + 1
 		default: // decoders skip it
@@ -150,5 +151,8 @@ func ofGIF(data []byte) string {
 		}
 		at++ // the block of size 0
 	}
-	return missing
+	if at > len(data) {
+		return cut
+	}
+	return ""
 }
