@@ -187,7 +187,7 @@ func (c *Core) index(i int) {
 	}
 }
 
-// loaderFailed ends the job, or the attempt of a source to join it.
+// loaderFailed ends the job, or the attempt of a source to join it. What a block lacks ends a job that needs the block.
 func (c *Core) loaderFailed(ev LoaderFailed) {
 	i, s := ev.Source, &c.sources
 	if i >= len(s.indexed) {
@@ -199,9 +199,15 @@ func (c *Core) loaderFailed(ev LoaderFailed) {
 		c.start() // that may wait for it
 		return
 	}
-	if !c.readElsewhere(ev) {
-		c.fail(c.afterJoining(i, ev.Err))
+	if c.readElsewhere(ev) {
+		return
 	}
+	err := c.afterJoining(i, ev.Err)
+	if c.plan != nil && i >= 0 && ev.Block >= 0 {
+		c.tell(plan.BlockUnread{Source: int32(i), Seq: ev.Block, Err: err})
+		return
+	}
+	c.fail(err)
 }
 
 // afterJoining says how a job goes on without a source that joined it and cannot be read: the change is in its log, and

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -11,8 +12,9 @@ type source struct {
 	Source
 	blocks   map[int64]block
 	wanted   map[int64]bool
-	released int64 // blocks before it were let go
-	read     int64 // blocks and samples read so far, for the look-ahead
+	unread   map[int64]error // of the wanted ones, those that no loader can read: what is drawn before the source goes may not need them
+	released int64           // blocks before it were let go
+	read     int64           // blocks and samples read so far, for the look-ahead
 	samples  int64
 	bytes    int64 // of them, in memory
 	pace     int64 // samples drawn in the last step
@@ -41,7 +43,7 @@ func (c *Core) addSource(s Source) {
 	if s.Longest == 0 {
 		s.Longest = c.cfg.SequenceLength
 	}
-	c.sources = append(c.sources, source{Source: s, blocks: map[int64]block{}, wanted: map[int64]bool{}})
+	c.sources = append(c.sources, source{Source: s, blocks: map[int64]block{}, wanted: map[int64]bool{}, unread: map[int64]error{}})
 }
 
 // ban has all blocks of a source told again: only then is it known which of
@@ -62,6 +64,7 @@ func (c *Core) blockRead(ev BlockRead) {
 		return
 	}
 	delete(s.wanted, ev.Seq)
+	delete(s.unread, ev.Seq)
 	for i, n := range ev.Lengths {
 		if n < 1 || n > s.Longest {
 			c.fail(c.errLength(ev, i, n))
@@ -75,6 +78,25 @@ func (c *Core) blockRead(ev BlockRead) {
 	if c.pending != nil && c.pending.blocked {
 		c.prepared = false
 	}
+}
+
+// BlockUnread says that no loader can read a block, and why.
+type BlockUnread struct {
+	Source int32
+	Seq    int64
+	Err    error
+}
+
+func (BlockUnread) event() {}
+
+// blockUnread ends the job; if its source is going to be dropped or paused, or is, only once a sample of the block has to
+// be drawn.
+func (c *Core) blockUnread(ev BlockUnread) {
+	if int(ev.Source) < len(c.sources) && c.sources[ev.Source].wanted[ev.Seq] && slices.Contains(c.ahead().Out, ev.Source) {
+		c.sources[ev.Source].unread[ev.Seq] = ev.Err
+		return
+	}
+	c.fail(ev.Err)
 }
 
 // release lets go of the blocks that no position from the acked one on needs.
@@ -103,6 +125,7 @@ func (c *Core) release() {
 		for seq := range s.wanted { // nobody reads it any more
 			if seq < low[i] {
 				delete(s.wanted, seq)
+				delete(s.unread, seq)
 			}
 		}
 		s.released = low[i]

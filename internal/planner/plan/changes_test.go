@@ -28,7 +28,9 @@ type driver struct {
 	cancels int   // how many were taken back
 	ended   bool
 
-	published func(s *plan.Step) // may be nil
+	published func(s *plan.Step)    // may be nil
+	unread    func(plan.Want) error // may be nil: all blocks can be read
+	failed    error                 // for that
 }
 
 func newDriver(t *testing.T, w world, rng *rand.Rand) *driver {
@@ -55,6 +57,9 @@ func (d *driver) take(effects []plan.Effect) {
 		case plan.End:
 			d.ended = true
 		case plan.Fail:
+			if d.failed = e.Err; d.unread != nil {
+				return
+			}
 			d.t.Fatalf("with %+v and %+v: %v", d.w.cfg, d.made, e.Err)
 		}
 	}
@@ -66,6 +71,12 @@ func (d *driver) read() {
 	i := d.rng.IntN(len(d.wanted))
 	want := d.wanted[i]
 	d.wanted = append(d.wanted[:i], d.wanted[i+1:]...)
+	if d.unread != nil {
+		if err := d.unread(want); err != nil {
+			d.take(d.core.Apply(plan.BlockUnread{Source: want.Source, Seq: want.Seq, Err: err}))
+			return
+		}
+	}
 	ev := plan.BlockRead{Source: want.Source, Seq: want.Seq, Bans: len(d.bans)}
 	if int(want.Source) < len(d.w.cfg.Sources) {
 		ev.Lengths = d.w.lengths(want.Source, want.Seq)
@@ -146,7 +157,7 @@ func (d *driver) anyChange(step int64) plan.Change {
 // three a step at most, since a job may read thousands of blocks for one.
 func (d *driver) run(steps int, change bool) {
 	tries := 0
-	for budget := 20000; len(d.steps) < steps && !d.ended && budget > 0; budget-- {
+	for budget := 20000; len(d.steps) < steps && !d.ended && d.failed == nil && budget > 0; budget-- {
 		if d.rng.IntN(3) == 0 {
 			d.take(d.core.Prepare())
 		}

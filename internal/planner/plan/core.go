@@ -312,6 +312,8 @@ func (c *Core) Apply(ev Event) []Effect {
 			c.blockRead(ev)
 			c.advance(ev.Source)
 			return
+		case BlockUnread:
+			c.blockUnread(ev)
 		case Acked:
 			c.ack(ev.Step)
 		case Assembled:

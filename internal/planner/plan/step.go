@@ -308,6 +308,9 @@ func (d *draft) seek(i int32) sought {
 		}
 		b, ok := src.blocks[cur.Seq]
 		if !ok {
+			if err := src.unread[cur.Seq]; err != nil {
+				d.c.fail(err)
+			}
 			d.c.want(i, cur.Seq)
 			return unknown
 		}
