@@ -39,6 +39,17 @@ type Banned struct {
 	Ban   uint32
 }
 
+func (c *Core) name(i int32) string { return c.sources[i].Name }
+
+// names are those of all sources.
+func (c *Core) names() []string {
+	names := make([]string, len(c.sources))
+	for i := range c.sources {
+		names[i] = c.sources[i].Name
+	}
+	return names
+}
+
 func (c *Core) addSource(s Source) {
 	if s.Longest == 0 {
 		s.Longest = c.cfg.SequenceLength

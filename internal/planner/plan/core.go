@@ -488,14 +488,3 @@ func (c *Core) publish(step *Step) {
 	c.emit(Publish{step})
 	c.expect(step)
 }
-
-func (c *Core) name(i int32) string { return c.sources[i].Name }
-
-// names are those of all sources.
-func (c *Core) names() []string {
-	names := make([]string, len(c.sources))
-	for i := range c.sources {
-		names[i] = c.sources[i].Name
-	}
-	return names
-}
