@@ -129,6 +129,9 @@ func run(args []string, names compile.Registry) int {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	stdout.ends(end)
+	if os.Getpid() == 1 {
+		go reapOrphans(ctx, orphansEvery)
+	}
 	var c cli
 	if len(args) == 0 {
 		args = []string{"--help"}

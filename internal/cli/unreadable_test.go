@@ -14,7 +14,7 @@ import (
 func TestUnreadableSource(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	put(t, dir, "late/0.jsonl", lines(1500)+"{\"id\": 1}\n"+lines(50))
+	put(t, dir, "late/0.jsonl", lines(4000)+"{\"id\": 1}\n"+lines(50))
 	put(t, dir, "add.jsonl", `{"step":3,"add":{"source":{"name":"late","files":"late/0.jsonl","chunk_bytes":16384,"shuffle":false,"transforms":[{"text":"{text}"},{"tokenize":"bytes"}]},"weight":0.5}}`+"\n")
 	r := millrace(t, dir, "run", "job.yaml", "--changes", "add.jsonl", "--log-dir", "log", "--steps", "1000")
 	r.expect(t, exitUser, "late/0.jsonl", "it joined at step 3: to go on without it")
