@@ -43,7 +43,7 @@ func (w *world) harm(ctx context.Context) error {
 		case 0:
 			w.kill(fmt.Sprintf("loader-%d", rng.IntN(loaders+w.shadows)))
 		case 1:
-			w.kill(fmt.Sprintf("constructor-%d", rng.IntN(constructors)))
+			w.kill(fmt.Sprintf("constructor-%d", rng.IntN(w.nodes.constructors())))
 		case 2:
 			w.isolate(rng)
 		case 3:
@@ -56,7 +56,7 @@ func (w *world) harm(ctx context.Context) error {
 		case 6:
 			w.drain(fmt.Sprintf("loader-%d", rng.IntN(loaders+w.shadows)))
 		case 7:
-			w.drain(fmt.Sprintf("constructor-%d", rng.IntN(constructors)))
+			w.drain(fmt.Sprintf("constructor-%d", rng.IntN(w.nodes.constructors())))
 		case 8:
 			w.team.rollBack(rng)
 		}
@@ -87,7 +87,7 @@ func choose(rng *rand.Rand, weights []int) int {
 // isolate keeps one host apart from all others for a time.
 func (w *world) isolate(rng *rand.Rand) {
 	all := loaders + w.shadows
-	n, d := rng.IntN(1+all+constructors), between(rng, 10*time.Millisecond, 30*time.Second)
+	n, d := rng.IntN(1+all+w.nodes.constructors()), between(rng, 10*time.Millisecond, 30*time.Second)
 	id := "planner"
 	switch {
 	case n > all:

@@ -56,7 +56,7 @@ type Result struct {
 // Sizes of every run.
 const (
 	loaders      = 3
-	constructors = 2
+	constructors = 2 // that serve ranks
 )
 
 const plannerAddress = "planner:7000"
@@ -85,6 +85,7 @@ type world struct {
 	logDir  string // of the planner; "" keeps no log
 	shadows int    // loaders beside the others
 	hot     bool   // they read along
+	nodes   nodes
 
 	mu       sync.Mutex // guards the fields below, never held while waiting
 	lives    map[string]life
@@ -148,6 +149,7 @@ func newWorld(opts Options) (w *world, err error) {
 	if opts.Steps > 0 {
 		w.shadows = 0
 	}
+	w.nodes = drawNodes(opts)
 	faults := drawFaults(w.rng)
 	if calls := random(opts.Seed, "calls"); calls.IntN(2) == 0 {
 		faults.Cut = pow10(-4 + 1.5*calls.Float64()) // of a message
@@ -183,7 +185,7 @@ func (w *world) run(ctx context.Context) error {
 	for i := range loaders + w.shadows {
 		g.Go(func() error { return w.keep(ctx, fmt.Sprintf("loader-%d", i), w.load) })
 	}
-	for i := range constructors {
+	for i := range w.nodes.constructors() {
 		g.Go(func() error { return w.keep(ctx, fmt.Sprintf("constructor-%d", i), w.construct) })
 	}
 	g.Go(func() error { return w.harm(ctx) })
@@ -213,7 +215,7 @@ func (w *world) plan(ctx context.Context, _, host string) error {
 	w.mu.Unlock()
 	opts := planner.Options{
 		Job: w.job, Address: plannerAddress, Security: w.on(host), Changes: w.changes, LogDir: w.logDir,
-		Loaders: loaders, Shadows: w.shadows, HotShadows: w.hot, Constructors: constructors, StartWindow: startWindow, Log: w.log(host),
+		Loaders: loaders, Shadows: w.shadows, HotShadows: w.hot, Constructors: constructors, RanksPerNode: w.nodes.ranks, StartWindow: startWindow, Log: w.log(host),
 		KeyFrame: func(step int64) bool {
 			return random(w.opts.Seed, fmt.Sprintf("key frame %d", step)).IntN(int(w.opts.Seed%16)+1) == 0
 		},
@@ -234,7 +236,7 @@ func (w *world) load(ctx context.Context, id, host string) error {
 }
 
 func (w *world) construct(ctx context.Context, id, host string) error {
-	return constructor.Run(ctx, constructor.Options{ID: id, Planner: plannerAddress, Address: host + ":1", Security: w.on(host), Drain: drainLimit, Log: w.log(host)})
+	return constructor.Run(ctx, constructor.Options{ID: id, Planner: plannerAddress, Address: host + ":1", Security: w.on(host), Drain: drainLimit, Node: w.nodes.of[id], Log: w.log(host)})
 }
 
 // drainLimit is how long a constructor that is drained may wait for its ranks.

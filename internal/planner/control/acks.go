@@ -216,6 +216,8 @@ func (c *Core) tick(now Millis) {
 	c.judgeTwins()
 	c.replaceReported()
 	c.seatSpares()
+	c.goHome()
+	c.lookHome()
 	c.look()
 	c.admitLate()
 	c.indexLate()

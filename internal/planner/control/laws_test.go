@@ -100,7 +100,8 @@ type world struct {
 	lives      int  // planners that took the place of another
 	kept       int  // constructors that went on with what they had
 	holds      map[Session]*Held
-	unmet      map[Session]bool     // constructors that came back with what they kept, and have not heard where the job goes on
+	unmet      map[Session]bool // constructors that came back with what they kept, and have not heard where the job goes on
+	nodes      map[Session]*uint32
 	briefs     map[Session][]uint32 // ranks of constructors from their next Restart on
 	resent     map[Session]int64    // the next step that a constructor gets again; -1: none
 	words      []string
@@ -125,6 +126,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	words = append(words, fmt.Sprintf("loaders=%d", 1+w.rng.IntN(3)), fmt.Sprintf("shadows=%d", w.rng.IntN(3)), fmt.Sprintf("hot=%d", w.rng.IntN(2)))
 	words = append(words, fmt.Sprintf("absence=%d", w.rng.IntN(2)), fmt.Sprintf("node=%d", seed%3))
 	w.words, w.logged, w.holds = words, w.rng.IntN(4) > 0, map[Session]*Held{}
+	w.nodes = map[Session]*uint32{}
 	w.briefs, w.resent, w.unmet = map[Session][]uint32{}, map[Session]int64{}, map[Session]bool{}
 	w.core, w.twin.core = newCore(t, words), newCore(t, words)
 	w.disk.reopen()
@@ -313,13 +315,9 @@ func (w *world) step() {
 	case w.rng.IntN(60) == 0 && w.logged:
 		w.succeed()
 	case len(w.loaders) < w.core.cfg.Loaders || n < 1:
-		w.join(&w.loaders, func(s Session) Event {
-			return LoaderJoined{Session: s, Name: "l", Address: fmt.Sprintf("host%d:1", w.rng.IntN(3)), Workers: 2, Buffer: 1000}
-		})
+		w.join(&w.loaders, w.reader)
 	case len(w.builders) <= len(w.core.members.constructors) && n < 20 || n < 2:
-		w.join(&w.builders, func(s Session) Event {
-			return ConstructorJoined{Session: s, Name: fmt.Sprint("c", w.rng.IntN(4)), Address: "c", Node: []*uint32{nil, new(uint32(1)), new(uint32(2))}[s%3]}
-		})
+		w.join(&w.builders, w.builder)
 	case n < 4:
 		w.leave()
 	case n < 40 && len(w.orders) > 0:

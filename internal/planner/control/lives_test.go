@@ -17,10 +17,11 @@ func (w *world) succeed() {
 	w.failed = false
 	w.disk.reopen()
 	var back []Held
+	var nodes []*uint32
 	for _, s := range w.builders {
 		if h := w.holds[s]; h != nil && w.rng.IntN(4) > 0 {
 			h.Entered = w.core.roster.joins
-			back = append(back, *h)
+			back, nodes = append(back, *h), append(nodes, w.nodes[s])
 		}
 	}
 	w.core, w.twin.core = newCore(w.t, w.words), newCore(w.t, w.words)
@@ -36,12 +37,12 @@ func (w *world) succeed() {
 	clear(w.briefs)
 	clear(w.resent)
 	w.barrier, w.durable, w.positioned, w.generation = 0, 0, false, 0
-	for _, h := range back {
+	for i, h := range back {
 		w.join(&w.builders, func(s Session) Event {
-			w.holds[s], w.unmet[s] = &h, true
+			w.holds[s], w.unmet[s], w.nodes[s] = &h, true, nodes[i]
 			told := h
 			told.Acked = slices.Clone(h.Acked)
-			return ConstructorJoined{Session: s, Name: fmt.Sprint("c", s), Address: "c", Held: &told}
+			return ConstructorJoined{Session: s, Name: fmt.Sprint("c", s), Address: "c", Held: &told, Node: nodes[i]}
 		})
 	}
 }

@@ -19,6 +19,7 @@ type members struct {
 	besides      bool           // it was said that all loaders are on one host
 	constructors []*constructor // by number; nil until it is there
 	stands       []stand        // by number
+	homes        []homing       // by number; see home.go
 	spares       []*constructor // in the order in which they came
 	replaced     replacements
 	came         map[uint64]uint64 // by process of a constructor: one more than the last generation that it said it is in
@@ -71,7 +72,9 @@ func (l *loader) addressOf() string {
 type constructor struct {
 	session       Session
 	name, address string
-	instance      uint64 // of its process; 0: not known
+	instance      uint64  // of its process; 0: not known
+	node          *uint32 // that it is on; nil: it did not say
+	joined        Millis  // when it did
 	number        int
 	buckets       []uint32         // DP ranks it serves
 	joins         map[uint64]*join // it was asked about, by number
@@ -85,7 +88,7 @@ type constructor struct {
 }
 
 func newMembers(constructors int) members {
-	return members{constructors: make([]*constructor, constructors), stands: make([]stand, constructors), replaced: replacements{of: map[string]*trust{}}, came: map[uint64]uint64{}, wanted: map[block]*loader{}, unread: map[block][]*loader{}}
+	return members{constructors: make([]*constructor, constructors), stands: make([]stand, constructors), homes: make([]homing, constructors), replaced: replacements{of: map[string]*trust{}}, came: map[uint64]uint64{}, wanted: map[block]*loader{}, unread: map[block][]*loader{}}
 }
 
 // present are the constructors that are there, by number.
@@ -240,7 +243,10 @@ func (c *Core) addConstructor(ev ConstructorJoined) {
 	if c.waitsForHolders(ev) {
 		return
 	}
-	m := &constructor{session: ev.Session, name: ev.Name, address: ev.Address, instance: ev.Instance, joins: map[uint64]*join{}, held: ev.Held}
+	m := &constructor{session: ev.Session, name: ev.Name, address: ev.Address, instance: ev.Instance, joins: map[uint64]*join{}, held: ev.Held, node: ev.Node, joined: c.now}
+	if c.plan == nil { // nobody trains yet
+		defer c.goHome()
+	}
 	number := c.numberFor(ev.Held, ev.Node)
 	if number < 0 || c.onTrial(m) {
 		c.addSpare(m)
@@ -365,8 +371,10 @@ func (c *Core) placementChanged() {
 }
 
 // constructorOf is the constructor that serves a DP rank; nil if it is not there.
-func (c *Core) constructorOf(dp uint32) *constructor {
-	number := c.numberOf(int(dp))
+func (c *Core) constructorOf(dp uint32) *constructor { return c.serving(c.numberOf(int(dp))) }
+
+// serving is the constructor that serves the buckets of a number; nil if there is none.
+func (c *Core) serving(number int) *constructor {
 	if m := c.members.constructors[number]; m != nil {
 		return m
 	}

@@ -25,7 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //	job dp=2 constructors=1 loaders=1 shadows=0 hot=0 ahead=2 window=30 absence=0 retain=0 node=0 web code   a job of these sources, each of 4 blocks of 4 samples; 2 rows per DP rank, node ranks on a node
 //	loader l0 [HOST] | constructor c0 | left l0 | lost c0
 //	loader l1 id=l0 instance=N | constructor c1 id=c0 instance=N   another process than l1, or c1, with its own number
-//	constructor c1 node=1       one on a trainers' node
+//	constructor c1 node=1 [...] one on a trainers' node
 //	silent l0 SECONDS | heard l0 | quiet c0 | unquiet c0
 //	indexed l0 web [other]      l0 has the files of web, or other ones than usual
 //	refused l0 web WHY          l0 cannot index web
@@ -209,7 +209,7 @@ func (p *player) events(words []string, command string) []Event {
 		var node *uint32
 		if len(words) > 2 && strings.HasPrefix(words[2], "node=") {
 			n, _ := strconv.Atoi(words[2][len("node="):])
-			node, words = new(uint32(n)), words[:2]
+			node, words = new(uint32(n)), slices.Delete(words, 2, 3)
 		}
 		return []Event{ConstructorJoined{Session: Session(p.number(words[1])), Name: id, Address: words[1], Instance: instance, Held: p.heldBy(words[2:]), Node: node}}
 	case "silent":

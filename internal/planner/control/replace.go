@@ -148,7 +148,13 @@ func (c *Core) noteReplaced(m *constructor) {
 // constructor has one.
 func (c *Core) seatSpares() {
 	for c.failed == nil && !c.take.reading && len(c.members.spares) > 0 && c.members.free() >= 0 {
-		i := slices.IndexFunc(c.members.spares, c.fit)
+		i := slices.IndexFunc(c.members.spares, func(m *constructor) bool { // whose node's number nobody has
+			n := c.home(m)
+			return c.fit(m) && n >= 0 && c.members.constructors[n] == nil
+		})
+		if i < 0 {
+			i = slices.IndexFunc(c.members.spares, c.fit)
+		}
 		if i < 0 && len(c.members.present()) == 0 {
 			i = max(slices.IndexFunc(c.members.spares, (*constructor).heard), 0)
 		}
@@ -157,7 +163,7 @@ func (c *Core) seatSpares() {
 		}
 		m := c.members.spares[i]
 		c.members.spares = slices.Delete(c.members.spares, i, i+1)
-		c.serve(m, c.members.free())
+		c.serve(m, c.numberFor(nil, m.node))
 		c.note(Info, "a spare constructor serves ranks", "constructor", m.name, "address", m.address, "buckets", m.buckets)
 		if c.plan != nil {
 			c.resend(m)

@@ -122,11 +122,13 @@ func (c *Core) free(m *constructor) {
 	}
 }
 
-// vacate frees the numbers of a constructor that left, for spare ones if there are any.
+// vacate frees the numbers of a constructor that left, for spare ones if there are any, rather one
+// of its node.
 func (c *Core) vacate(m *constructor) {
 	c.free(m)
-	i := slices.IndexFunc(c.members.spares, c.fit)
-	if i < 0 || c.failed != nil {
+	c.goHome() // one of its node may have had to take another number
+	i := c.spareFor(m.number)
+	if i < 0 || c.failed != nil || c.members.constructors[m.number] != nil {
 		return
 	}
 	spare := c.members.spares[i]
@@ -214,12 +216,22 @@ func (c *Core) bucketsOf(m *constructor) (buckets []uint32) {
 // A rank beyond the mesh is of a mesh before.
 func (c *Core) numberOf(dp int) int {
 	numbers := len(c.members.constructors)
-	if c.cfg.NodeRanks > 0 {
-		if first, err := c.job.tree.Rank(mesh.Coordinates{DP: dp}); err == nil {
-			return first / c.cfg.NodeRanks % numbers
-		}
+	if node := c.nodeOf(dp); node >= 0 {
+		return node % numbers
 	}
 	return dp % numbers
+}
+
+// nodeOf is the node of the first rank of a DP rank; -1 if that is not known.
+func (c *Core) nodeOf(dp int) int {
+	if c.cfg.NodeRanks == 0 {
+		return -1
+	}
+	first, err := c.job.tree.Rank(mesh.Coordinates{DP: dp})
+	if err != nil {
+		return -1
+	}
+	return first / c.cfg.NodeRanks
 }
 
 // dealt says whether a number has buckets on this mesh.

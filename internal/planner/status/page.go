@@ -113,6 +113,9 @@ func (s Service) suspects(b *strings.Builder) {
 			fmt.Fprintf(b, "suspect: constructor %s at %s: %s\n", c.ID, c.Address, c.Suspect)
 		}
 	}
+	for _, x := range s.Elsewhere {
+		fmt.Fprintln(b, x)
+	}
 }
 
 // members writes the tables of loaders and constructors.

@@ -6,6 +6,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
@@ -43,9 +44,10 @@ type Service struct {
 	Promotions     int                    `json:"promotions"`        // of shadows that took the place of a loader
 	ReadAgain      int                    `json:"blocks_read_again"` // asked of loaders as those that had them were lost
 	Constructors   []Constructor          `json:"constructors"`
-	Stages         []Stage                `json:"stages,omitempty"`    // of sources with functions, by loader
-	Scaling        *Scaling               `json:"scaling,omitempty"`   // none: loaders are not scaled
-	Functions      []Workers              `json:"functions,omitempty"` // of the environments of functions, by loader
+	Elsewhere      []Elsewhere            `json:"served_elsewhere,omitempty"` // nodes whose ranks have been served from another one for long
+	Stages         []Stage                `json:"stages,omitempty"`           // of sources with functions, by loader
+	Scaling        *Scaling               `json:"scaling,omitempty"`          // none: loaders are not scaled
+	Functions      []Workers              `json:"functions,omitempty"`        // of the environments of functions, by loader
 	Trainers       Trainers               `json:"trainers"`
 	Holdups        []Holdup               `json:"holdups,omitempty"` // what held up most of late comes first
 	Stall          Stall                  `json:"stall"`
@@ -153,15 +155,22 @@ type Way struct {
 	First  []string `json:"first"` // a few of them
 }
 
-// waysOf reads what a constructor says.
-func waysOf(u *pb.ConstructorUsage) []Way {
+// waysOf reads what a constructor says of the DP ranks that it serves. It may have said it of some that another
+// one serves by now, and a spare one says it of those that it served last.
+func waysOf(u *pb.ConstructorUsage, buckets []uint32) []Way {
 	all := []Way{}
 	for _, d := range u.GetWays() {
 		w := Way{Way: d.Way, Reason: d.Reason, Ranks: d.Ranks, First: []string{}}
 		for _, r := range d.First {
-			w.First = append(w.First, r.Name())
+			if slices.Contains(buckets, r.Dp) {
+				w.First = append(w.First, r.Name())
+			} else {
+				w.Ranks--
+			}
 		}
-		all = append(all, w)
+		if len(w.First) > 0 {
+			all = append(all, w)
+		}
 	}
 	return all
 }
@@ -193,8 +202,9 @@ func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constr
 	for _, c := range x.Constructors {
 		u := constructor(c.Session)
 		s.Constructors = append(s.Constructors, Constructor{c.Name, c.Address, c.Buckets, u.GetHeldBytes(), u.GetBudgetBytes(),
-			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved(), u.GetAssembleSeconds(), u.GetSharedBytes(), waysOf(u), gpus(u.GetGpus())})
+			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved(), u.GetAssembleSeconds(), u.GetSharedBytes(), waysOf(u, c.Buckets), gpus(u.GetGpus())})
 		s.Trainers.add(u.GetTrainers())
 	}
+	s.elsewhere(x.Elsewhere)
 	return s
 }

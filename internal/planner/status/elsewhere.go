@@ -1,0 +1,34 @@
+package status
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/millrace-data/millrace/internal/planner/control"
+)
+
+// Elsewhere is a node whose ranks have been served from elsewhere for long: they map no memory of their constructor.
+type Elsewhere struct {
+	Node        int      `json:"node"`
+	Buckets     []uint32 `json:"dp_ranks"`     // those whose first rank is on it
+	Constructor string   `json:"constructor"`  // that serves them
+	On          *uint32  `json:"on,omitempty"` // the node that it is on; none: it did not say
+	Sec         float64  `json:"for_sec"`
+}
+
+// elsewhere takes what the core says of nodes.
+func (s *Service) elsewhere(all []control.Elsewhere) {
+	for _, x := range all {
+		s.Elsewhere = append(s.Elsewhere, Elsewhere{Node: x.Node, Buckets: x.Buckets, Constructor: x.Name, On: x.On, Sec: x.Seconds})
+	}
+}
+
+// String is the line of the page.
+func (x Elsewhere) String() string {
+	on := "on no node"
+	if x.On != nil {
+		on = fmt.Sprintf("on node %d", *x.On)
+	}
+	return fmt.Sprintf("node %d: constructor %s, %s, has served its dp ranks %d for %s, as none on the node does",
+		x.Node, x.Constructor, on, x.Buckets, time.Duration(x.Sec)*time.Second)
+}
