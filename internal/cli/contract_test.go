@@ -286,6 +286,12 @@ func TestLint(t *testing.T) {
 	}
 	warned := folder(t, "words: 0.75", "words: 0.5")
 	millrace(t, warned, "lint", "job.yaml").expect(t, 0, "job.yaml:9: warning: mix.weights: the weights sum to 0.75")
+	r = millrace(t, warned, "run", "job.yaml", "--steps", "1", "--log-format", "json")
+	r.expect(t, 0)
+	var line struct{ Level, Msg string }
+	if err := json.Unmarshal([]byte(r.stderr), &line); err != nil || line.Level != "WARN" || !strings.Contains(line.Msg, "job.yaml:9: warning: mix.weights") {
+		t.Errorf("a warning in a log of JSON is %q: %v", r.stderr, err)
+	}
 }
 
 func TestSchemaAndVersion(t *testing.T) {

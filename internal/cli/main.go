@@ -113,6 +113,7 @@ func exit(code int) {
 type extensions struct {
 	compile.Registry
 	functions *functions.Set
+	warnings  logFormat // of job specs
 }
 
 // reads is what the reference reader needs of the program.
@@ -159,7 +160,7 @@ func run(args []string, names compile.Registry) int {
 	}
 	functions := &functions.Set{Log: log, Workers: c.PythonWorkers, Pools: c.WorkerPools}
 	defer functions.Close()
-	kctx.Bind(extensions{names, functions})
+	kctx.Bind(extensions{names, functions, c.LogFormat})
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	kctx.BindTo(stderr, (*io.Writer)(nil))
 	err = kctx.Run(log)
@@ -281,7 +282,7 @@ func load(names extensions, path string, opts ...jobspec.Option) (*jobspec.Job, 
 		return nil, err
 	}
 	for _, f := range findings {
-		fmt.Fprintln(os.Stderr, f)
+		names.warnings.warn(os.Stderr, f)
 	}
 	if names.functions != nil {
 		names.functions.Default(job.Resources.PythonWorkers, job.Resources.WorkerPools)

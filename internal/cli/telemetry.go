@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/telemetry"
 	"github.com/millrace-data/millrace/internal/telemetry/export"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // telemetryFlags are what the verbs that start roles have in common.
@@ -59,4 +60,13 @@ func (f logFormat) report(stderr io.Writer, err error) int {
 	code := report(io.Discard, err)
 	slog.New(f.handler(stderr, slog.LevelError)).Error(fmt.Sprint(err), "class", fault.ClassOf(err).String(), "exit_code", code)
 	return code
+}
+
+// warn prints a finding that stops nothing in the log's format.
+func (f logFormat) warn(stderr io.Writer, found jobspec.Finding) {
+	if f != logJSON {
+		fmt.Fprintln(stderr, found)
+		return
+	}
+	slog.New(f.handler(stderr, slog.LevelWarn)).Warn(found.String())
 }
