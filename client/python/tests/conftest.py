@@ -3,6 +3,7 @@ from __future__ import annotations
 import fake
 import numpy as np
 import pytest
+from proxy import Proxy
 
 import millrace
 from millrace import backoff
@@ -30,13 +31,28 @@ def serve():
 
 
 @pytest.fixture
+def between():
+    """Returns a function that starts a proxy before a service; all are stopped at the end."""
+    started = []
+
+    def start(service):
+        started.append(Proxy(service.port))
+        return started[-1]
+
+    yield start
+    for proxy in started:
+        proxy.stop()
+
+
+@pytest.fixture
 def open_loader():
     """Returns connect() for rank dp=0 of a fake service; all loaders are closed at the end."""
     opened = []
 
     def connect(service, **options):
         given = {"dp_rank": 0, "timeout": 20, **options}
-        opened.append(millrace.connect(service.address, **given))
+        address = given.pop("address", service.address)
+        opened.append(millrace.connect(address, **given))
         return opened[-1]
 
     yield connect

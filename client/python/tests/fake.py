@@ -44,6 +44,7 @@ class Service:
         self.steps, self.microbatches, self.mesh, self.format = steps, microbatches, mesh, format
         self.generation = 1
         self.moves = {}  # step -> generation that batches from it on are of, for ranks taken along
+        self.constructor = ""  # the address that ranks are given; empty: its own
         self.ahead = 1 << 30  # steps planned ahead of the slowest ack seen
         self.protocol = m.PROTOCOL
         self.streams = False  # whether it knows Deliver
@@ -54,6 +55,8 @@ class Service:
         self.joined = []  # (step, name) of sources that joined, by rising step
         self.lengths = {}  # step -> tokens of a row, where it is not 64
         self.patient = threading.Event()  # closed: Report waits
+        self.why_waits = False  # with it, so does Why
+        self.share_mute = 0.0  # seconds in which Share says nothing, used up
         self.asked = []  # (method, request) in order of arrival
         self.acked = 0
         self.faults = []  # (method, step or None, Fault): used up one by one
@@ -71,7 +74,9 @@ class Service:
     # ---- life ----
 
     def start(self, port=0):
-        self.server = grpc.server(futures.ThreadPoolExecutor(32))
+        # As the real one: clients may ping an idle connection.
+        pings = [("grpc.http2.min_recv_ping_interval_without_data_ms", 5000)]
+        self.server = grpc.server(futures.ThreadPoolExecutor(32), options=pings)
         handlers = {
             "Planner": {
                 "Join": grpc.unary_unary_rpc_method_handler(
@@ -83,6 +88,7 @@ class Service:
                 "Change": grpc.unary_unary_rpc_method_handler(
                     self._unary(self.make_change, m.ChangeRequest)
                 ),
+                "Why": grpc.unary_unary_rpc_method_handler(self._unary(self.why, m.WhyRequest)),
                 "Report": grpc.unary_unary_rpc_method_handler(
                     self._unary(self.report, m.ReportRequest)
                 ),
@@ -90,6 +96,9 @@ class Service:
             "Constructor": {
                 "Deliver": grpc.stream_stream_rpc_method_handler(self.deliver),
                 "Batch": grpc.unary_stream_rpc_method_handler(self.batch),
+                "Share": grpc.unary_unary_rpc_method_handler(
+                    self._unary(self.share, m.ShareRequest)
+                ),
                 "Ack": grpc.unary_unary_rpc_method_handler(self._unary(self.ack, m.AckRequest)),
             },
         }
@@ -258,7 +267,7 @@ class Service:
             identity=IDENTITY,
             generation=self.generation,
             next_step=step,
-            constructor=self.address,
+            constructor=self.constructor or self.address,
             fetches=self.fetches,
             microbatches=self.microbatches,
             format=self.format,
@@ -285,6 +294,17 @@ class Service:
         self._fault("Report", request, request.step)
         self.patient.wait()
         return m.ReportReply(self.epoch)
+
+    def why(self, request):
+        if not self.why_waits:
+            raise Fault(grpc.StatusCode.UNIMPLEMENTED, "nobody asks that here")
+        self.patient.wait()
+        return m.Waiting()
+
+    def share(self, request):
+        pause, self.share_mute = self.share_mute, 0.0
+        time.sleep(pause)
+        raise Fault(grpc.StatusCode.UNIMPLEMENTED, "nothing is shared here")
 
     def ack(self, request):
         self._fault("Ack", request)

@@ -111,3 +111,34 @@ def test_requests_say_how_long_the_trainer_stood_still(serve, open_loader):
     assert said[0] == 1 and said[1] < 1000  # 0: a client that does not say; the start is no stall
     assert said == sorted(said)
     assert 200_000 < said[-1] <= loader.stats.wait_seconds * 1e6 + 1
+
+
+@PREFETCH
+@pytest.mark.parametrize("way", ["stream", "calls"])
+def test_the_wait_under_way_is_told(serve, open_loader, prefetch, way):
+    """What is asked again meanwhile says it: the constructor may be another one by then."""
+    service = serve()
+    service.streams, service.waits, service.mute = True, True, {4: 2.0}
+    loader = open_loader(service, prefetch=prefetch, way=way)
+    for _ in range(10):
+        next(loader)
+    method = "Deliver" if way == "stream" else "Batch"
+    said = [r.waited_us for r in service.requests(method) if r.step >= 4]
+    assert 300_000 < max(said) <= loader.stats.wait_seconds * 1e6 + 1
+
+
+@PREFETCH
+def test_a_trainer_that_stands_still_says_so(serve, open_loader, monkeypatch, prefetch):
+    monkeypatch.setattr("millrace.stream.STANDS_EVERY", 0.1)
+    service = serve()
+    service.streams, service.waits = True, True
+    loader = open_loader(service, prefetch=prefetch)
+    next(loader)
+    service.says, service.pause = 6, 0.1
+    for _ in range(2 * prefetch + 3):
+        next(loader)
+    said = [(r.until, r.waited_us) for r in service.requests("Told")]
+    assert said == sorted(said)
+    until = said[-1][0]
+    waits = [waited for to, waited in said if to == until]
+    assert len(waits) >= 3 and waits[-1] > waits[0] + 150_000

@@ -73,6 +73,7 @@ class Channel:
     def __init__(self, channel: Any, access: Access) -> None:
         self._channel = channel
         self._access = access
+        self.dropped = False
 
     def unary_unary(self, method: str) -> Callable[..., Any]:
         """Returns the call of a method that answers once."""
@@ -96,6 +97,11 @@ class Channel:
 
     def close(self) -> None:
         """Ends all calls."""
+        self._channel.close()
+
+    def drop(self) -> None:
+        """Ends all calls as lost: the next channel to the same address is another connection."""
+        self.dropped = True
         self._channel.close()
 
 

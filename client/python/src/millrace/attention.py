@@ -17,7 +17,7 @@ from typing import Any, Callable
 EVERY, RAREST, SHARE = 0.2, 1.0, 10
 
 # Looks in a row without a word that end a call. A link too slow for a frame in that time gets
-# twice as many the next time, up to MOST.
+# twice as many the next time, up to MOST, whoever is called then, as long as it needs them.
 LOOKS, MOST = 3, 60
 
 # What servers that say that they wait have in the headers of their answers: the least number of
@@ -36,6 +36,7 @@ class Call:
         self.since = time.monotonic()
         self.allowed = limit  # now
         self.missed = 0
+        self.most = 0  # of missed, before a word
         self.silent = False
         self.begun = False
 
@@ -47,7 +48,7 @@ class Attention:
         self._change = threading.Condition()
         self._calls: list[Call] = []
         self._waits: dict[str, int] = {}  # addresses that say that they wait: least looks
-        self._limits: dict[str, int] = {}
+        self._limit = LOOKS
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
@@ -63,7 +64,7 @@ class Attention:
         ``listens``: the service is known to say that it waits, and the least number of looks
         without a word that it asks for.
         """
-        call = Call(rpc, address, self._limits.get(address, LOOKS), owed)
+        call = Call(rpc, address, self._limit, owed)
         with self._change:
             if listens is not None:
                 self._waits[address] = max(self._waits.get(address, 0), min(listens, MOST))
@@ -84,14 +85,19 @@ class Attention:
 
     def whole(self, call: Call) -> None:
         """Notes that one of several answers of a call is there."""
-        self._limits.pop(call.address, None)
-        call.limit = LOOKS
+        self._relax(call)
+        call.limit, call.most = self._limit, 0
         with self._change:
             if call.address in self._waits and call not in self._calls:
                 self._watch(call)
 
+    def _relax(self, call: Call) -> None:
+        """Has calls whose answers come whole wait less: twice what was needed, if that is more."""
+        self._limit = max(min(self._limit, 2 * call.most), LOOKS)
+
     def heard(self, call: Call) -> None:
         """Notes a frame."""
+        call.most = max(call.most, call.missed)
         call.missed = 0
         waited = time.monotonic() - call.since
         allowed = call.limit * int(min(max(waited / SHARE, EVERY), RAREST) / EVERY)
@@ -111,9 +117,13 @@ class Attention:
                 self._calls.remove(call)
         if call.silent:
             least = self._waits.get(call.address, 0)
-            self._limits[call.address] = min(2 * max(call.limit, least), MOST)
+            self._limit = min(2 * max(call.limit, least), MOST)
         elif whole:
-            self._limits.pop(call.address, None)
+            self._relax(call)
+
+    def watches(self, address: str) -> bool:
+        """Says whether calls to address are ended when the service says nothing on them."""
+        return address in self._waits
 
     def close(self) -> None:
         """Ends the watch for good."""

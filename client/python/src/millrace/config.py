@@ -18,6 +18,9 @@ AXES = ("dp", "cp", "pp", "tp")
 # What connect(start=) takes.
 BEGINNING = "beginning"
 
+# Characters of a host name at the most, and of what is between two dots in it.
+NAME, LABEL = 253, 63
+
 # host:port, the host a name, an IPv4 address or a bracketed IPv6 one; or unix:path.
 ADDRESS = re.compile(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.%\w]+\]):(?P<port>[0-9]{1,5})|unix:\S.*")
 
@@ -189,7 +192,20 @@ def pick_address(address: str | None) -> str:
                 "'127.0.0.1:7070', or unix:path; commas separate those of planners that may "
                 "take its place"
             )
+        _check_host(text)
     return found
+
+
+def _check_host(address: str) -> None:
+    """Raises UserError for a host name that DNS cannot hold."""
+    if address.startswith(("unix:", "[")):
+        return
+    host = address.rpartition(":")[0].rstrip(".")
+    if len(host) > NAME or max(map(len, host.split("."))) > LABEL:
+        raise UserError(
+            f"the address is {address!r}: no host has such a name: it has {NAME} characters at "
+            f"most, and {LABEL} between two dots"
+        )
 
 
 def parse_identity(identity: str | bytes | None) -> bytes:

@@ -86,7 +86,7 @@ class Loader(state.StateNames):
             try:
                 step = self._prompt(began)
                 if step is None:
-                    step = self._step(began + self._config.timeout)
+                    step = self._step(began + self._config.timeout, began)
             finally:
                 waited = time.monotonic() - began
                 self._stats.wait_seconds += waited
@@ -114,12 +114,15 @@ class Loader(state.StateNames):
         with self._turn:
             return self._step(time.monotonic() + self._config.timeout)
 
-    def _step(self, until: float) -> Step | None:
-        """Returns the step that the next microbatch is of, None at the end."""
+    def _step(self, until: float, began: float | None = None) -> Step | None:
+        """Returns the step that the next microbatch is of, None at the end.
+
+        The trainer stands still since ``began``; None: that is not counted.
+        """
         if self._end is None:
             self._check_open()
         if self._current is None and self._end is None:
-            self._take(until)
+            self._take(until, began)
         if self._end is not None and self._end.topology:
             raise TopologyChanged.at(self._end.step, self._end.topology)
         step = self._current
@@ -130,15 +133,16 @@ class Loader(state.StateNames):
             )
         return step
 
-    def _take(self, until: float) -> None:
+    def _take(self, until: float, began: float | None) -> None:
         source = self._source or self._start()
         session = self._session or self._connected()
         if self._offset and self._loaded:
             state.check_middle(self._loaded, session.joined(until).mesh)
-        session.waited = self._stats.wait_seconds - self._start_seconds
+        session.stood.ended(self._stats.wait_seconds - self._start_seconds)
         if self._done is not None:
             session.advance(self._done)
-        step = source.take(until)
+        with session.stood.still(began if self._stats.batches else None):
+            step = source.take(until)
         if self._done not in (None, step.step):
             raise BugError(f"step {step.step} came when step {self._done} was due")
         self._done = step.step

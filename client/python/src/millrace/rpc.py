@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import ssl
 import threading
 import time
@@ -43,7 +44,17 @@ OPTIONS = [
     # Our retry decides when to try again, so reconnecting must not lag behind.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
-    # Two loaders in one process do not share a connection's flow control.
+    # This is also how long a connection may take to be there: gRPC's own 20 s are half of what a
+    # rank waits while nothing moves.
+    ("grpc.min_reconnect_backoff_ms", 5000),
+    # Pings on idle connections too, as often as the service allows: a router between forgets none
+    # of them, and a connection that is gone is closed in the end.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Two loaders in one process do not share a connection's flow control, and a channel that is
+    # opened in place of another one has a connection of its own.
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
@@ -58,6 +69,16 @@ USER = {
     "UNIMPLEMENTED",  # something else listens at that address
 }
 LOST = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "RESOURCE_EXHAUSTED", "CANCELLED"}
+
+
+# How gRPC reports that something else than gRPC answered: with an HTTP status, or with none of
+# its own. The code of an error that says so, and the statuses beside 5xx that may pass.
+HTTP_STATUS = re.compile(r"Received http2 header with status: (\d{3})")
+NO_STATUS = ("No status received", "Stream removed")
+HTTP, HTTP_BUSY = "HTTP", ("408", "429")
+
+# What is said of calls on a connection that was closed for another one.
+DROPPED = "nothing came any more on the connection, which was closed for another one"
 
 
 class Closed(Error):
@@ -148,7 +169,29 @@ def refused(number: int, details: str, what: str) -> Error:
     return _classed(names.get(number, "UNKNOWN"), details, what)
 
 
+class OtherError(UserError):
+    """What answers is not a Millrace service: it answers with an HTTP status."""
+
+    status: str = ""
+
+    @classmethod
+    def of(cls, what: str, where: str, status: str) -> OtherError:
+        """Returns the error of what answers at ``where``."""
+        text = f"what answers {where} is not a Millrace service (HTTP {status})"
+        error = cls(f"{what}: {text}: check address and port")
+        error.status, error.code = status, HTTP
+        return error
+
+
 def _classed(code: str, details: str, what: str) -> Error:
+    found = HTTP_STATUS.search(details)
+    if found and (found[1] in HTTP_BUSY or found[1] >= "500"):
+        text = f"what answers there is no service, or a proxy before one that is away: {details}"
+        return with_code(LostError(f"{what}: {text}"), "UNAVAILABLE")
+    if found:
+        return OtherError.of(what, "there", found[1])
+    if code == "UNKNOWN" and details.startswith(NO_STATUS):
+        return with_code(LostError(f"{what}: {details} ({code})"), "UNAVAILABLE")
     # The core reports a connection that broke in the middle of a stream so.
     if code == "RESOURCE_EXHAUSTED" and "message larger than max" in details:
         kind: type[Error] = UserError  # it would be as large the next time
@@ -189,11 +232,18 @@ def call_watched(
         finally:
             call.cancel()  # a no-op once it is done
     except grpc.FutureCancelledError:
-        raise Closed(f"{what}: the loader was closed") from None
+        raise closed_error(channel, what, "the loader was closed") from None
     except grpc.RpcError as error:
         raise classify(error, what) from None
-    except ValueError as error:
-        raise Closed(f"{what}: {error}") from None  # how gRPC reports a closed channel
+    except ValueError as error:  # how gRPC reports a closed channel
+        raise closed_error(channel, what, error) from None
+
+
+def closed_error(channel: Channel, what: str, why: object) -> Error:
+    """Returns the error of a call on a channel that was closed, or dropped, meanwhile."""
+    if channel.dropped:
+        return with_code(LostError(f"{what}: {DROPPED}"), "UNAVAILABLE")
+    return Closed(f"{what}: {why}")
 
 
 def call_unary(channel: Channel, method: str, request: bytes, seconds: float, what: str) -> bytes:
@@ -204,8 +254,8 @@ def call_unary(channel: Channel, method: str, request: bytes, seconds: float, wh
         reply: bytes = channel.unary_unary(method)(request, timeout=seconds)
     except grpc.RpcError as error:
         raise classify(error, what) from None
-    except ValueError as error:
-        raise Closed(f"{what}: {error}") from None  # how gRPC reports a closed channel
+    except ValueError as error:  # how gRPC reports a closed channel
+        raise closed_error(channel, what, error) from None
     return reply
 
 

@@ -27,7 +27,7 @@ from millrace.errors import BugError, Error, LostError, MovedError, UserError, W
 from millrace.receive import Step, receive
 from millrace.shared import SHARE_TIME, Line, Unshared, ticket_of
 from millrace.stream import DELIVER, SILENT, SILENT_TEXT, Position, Stream
-from millrace.waiting import Progress, Wait
+from millrace.waiting import Progress, Stood, Wait
 from millrace.wire import Message, WireError
 
 M = TypeVar("M", bound=Message)
@@ -61,12 +61,16 @@ REJOIN_TIME = 10.0
 
 # Seconds after which a planner that does not answer is asked what it waits for, and between two
 # such questions; and what one may take.
-WHY_EVERY, WHY_TIME = 3.0, 2.0
+WHY_AFTER, WHY_EVERY, WHY_TIME = 1.0, 3.0, 2.0
+# Seconds that one may take on a connection on which nothing came, once another one has answered.
+AGAIN_TIME = 0.5
 
 # The codes with which a constructor answers a call that it does not know; the second one under TLS.
 UNKNOWN = ("UNIMPLEMENTED", "PERMISSION_DENIED")
+# What a question ends with to which nothing came.
+NOTHING_CAME = ("DEADLINE_EXCEEDED", "UNAVAILABLE")
 # How a server refuses a rank of another service.
-OTHER_SERVICE = ("UNAUTHENTICATED", "UNIMPLEMENTED")
+OTHER_SERVICE = ("UNAUTHENTICATED", "UNIMPLEMENTED", rpc.HTTP)
 
 # Tokens kept by step: one per recent checkpoint, a few KB each.
 TOKENS_KEPT = 16
@@ -94,7 +98,7 @@ class Session:
         self.carried = self.acked  # and what the last request for a step took along
         self.lost: LostError | None = None  # the last one of the step under way
         self.retries = 0
-        self.waited = 0.0  # seconds that the trainer stood still for data
+        self.stood = Stood()
         self.tokens: dict[int, bytes] = {} if step is None else {step: token}
         self._start = (token, step)
         self._closed = threading.Event()
@@ -301,7 +305,8 @@ class Session:
         def attempt(seconds: float) -> bytes:
             return self.tokens.get(step) or self._fetch_token(step, seconds)
 
-        with self.logged(f"the state at step {step}", until):
+        planner = f"the planner at {self.config.address}"
+        with self.logged(f"the state at step {step}", until, planner):
             return rpc.retry(attempt, Backoff(self._who), self._closed, until, self._note)
 
     def _fetch_token(self, step: int, seconds: float) -> bytes:
@@ -360,7 +365,9 @@ class Session:
             # The planner may hear one that this rank does not reach, however often it joins.
             if error.code == SILENT or unreached > UNREACHED:
                 self._silent = constructor
-            # The connection to a silent one is closed: the next attempt may find none.
+            if error.code == SILENT:
+                # The connection may be dead where another one is not.
+                self._drop_channels(constructor)
             again = (
                 self._elsewhere
                 or error.code == SILENT
@@ -421,7 +428,7 @@ class Session:
             epoch=self._epoch,
             waited_us=self._waited_us(),
         )
-        call = self._ask(reply.constructor, request, seconds, what)
+        call = self._ask(reply.constructor, request, self._call_time(reply, seconds), what)
         self.carried = request.acked
         try:
             received = receive(self._frames(call, reply.constructor, what), step)
@@ -432,6 +439,17 @@ class Session:
         self._tell(request.acked)
         self._went_along(reply, received)
         return received
+
+    def _call_time(self, reply: messages.JoinReply, seconds: float) -> float:
+        """Returns the seconds that a call for a step may take.
+
+        One that is ended when nothing comes has all the time that there is.
+        """
+        if not self._attention.watches(reply.constructor):
+            return seconds
+        wait: Wait | None = getattr(self._calls, "wait", None)
+        left = wait.until - time.monotonic() if wait is not None else rpc.MAX_PATIENCE
+        return max(min(left, rpc.MAX_PATIENCE), seconds)
 
     @property
     def streams(self) -> bool:
@@ -453,8 +471,11 @@ class Session:
         return True
 
     def _waited_us(self) -> int:
-        """How long the trainer has stood still, in microseconds, plus 1: 0 would say nothing."""
-        return int(self.waited * 1e6) + 1
+        """How long the trainer has stood still, in microseconds, plus 1: 0 would say nothing.
+
+        It counts the wait under way, too.
+        """
+        return int(self.stood.seconds() * 1e6) + 1
 
     def _streamed(self, step: int, reply: messages.JoinReply, what: str) -> Step:
         """Returns the next step of the stream; opens one if there is none for it."""
@@ -495,11 +516,12 @@ class Session:
                     self._without(reply, error)
             if self._stream is None:
                 hello.unshared = self._unshared[1] if self._unshared[0] is reply else ""
-                method = self._channel(reply.constructor).stream_stream(DELIVER)
+                channel = self._channel(reply.constructor)
                 try:
+                    method = channel.stream_stream(DELIVER)
                     self._stream = Stream(method, hello, reply, self._attention)
                 except ValueError as error:
-                    raise rpc.Closed(f"{what}: {error}") from None
+                    raise rpc.closed_error(channel, what, error) from None
             self.carried = max(self.carried, hello.acked)
             return self._stream
 
@@ -519,6 +541,10 @@ class Session:
         except Unshared as error:
             self._without(reply, error)
             return None
+        except LostError as error:
+            if error.code == "DEADLINE_EXCEEDED":  # its answer waits for nothing
+                raise with_code(LostError(f"{what}: {SILENT_TEXT}"), SILENT) from None
+            raise
 
     def _without(self, reply: messages.JoinReply, why: Unshared) -> None:
         """Has the batches of a join come on a stream. Raises UserError if that is not wanted."""
@@ -537,11 +563,12 @@ class Session:
 
     def _ask(self, address: str, request: Message, seconds: float, what: str) -> Any:
         with self._guard:
-            method = self._channel(address).unary_stream(messages.CONSTRUCTOR + "Batch")
+            channel = self._channel(address)
         try:
+            method = channel.unary_stream(messages.CONSTRUCTOR + "Batch")
             return method(request.encode(), timeout=seconds)
         except ValueError as error:
-            raise rpc.Closed(f"{what}: {error}") from None
+            raise rpc.closed_error(channel, what, error) from None
 
     def _frames(self, call: Any, address: str, what: str) -> Iterator[bytes]:
         """Yields the frames of an answer, but for those that only say that it is waited for."""
@@ -551,10 +578,11 @@ class Session:
         try:
             for frame in call:
                 self._attention.heard(watched)
-                if frame[:1] != bytes([messages.WAITING]):
+                if frame[:1] == bytes([messages.WAITING]):
+                    self._heard(messages.Frame.decode(frame).waiting)
+                else:
+                    self._heard(None)
                     yield frame
-                    continue
-                self._heard(messages.Frame.decode(frame).waiting)
             whole = True
         except grpc.RpcError as error:
             if self.closed:
@@ -593,7 +621,11 @@ class Session:
         with self._guard:
             channel = self._channel(reply.constructor)
         method = messages.CONSTRUCTOR + "Ack"
-        rpc.call_unary(channel, method, request.encode(), ACK_TIME, what)
+        try:
+            rpc.call_unary(channel, method, request.encode(), ACK_TIME, what)
+        except rpc.OtherError as error:
+            self._check_taken(error)
+            raise
         self._tell(acked)
 
     def _tell(self, acked: int) -> None:
@@ -612,13 +644,13 @@ class Session:
 
     # ---- waiting ----
 
-    def late(self, seconds: float, what: str) -> str:
-        """Returns the message of a trainer that has waited."""
+    def late(self, seconds: float, what: str, source: str = "") -> str:
+        """Returns the message of a trainer that has waited; source: not for the constructor."""
         cause = f"; last error: {self.lost}" if self.lost else ""
         waited = f"{self._who} has waited {seconds:.0f} s for {what}"
-        return f"{waited} from {self.source()}{cause}"
+        return f"{waited} from {source or self.source()}{cause}"
 
-    def log_wait(self, seconds: float, what: str) -> None:
+    def log_wait(self, seconds: float, what: str, source: str = "") -> None:
         """Logs that the trainer has waited, and what the service waits for, if that is known."""
         why = ""
         with contextlib.suppress(Error, ValueError, KeyError):
@@ -628,19 +660,20 @@ class Session:
             reply = self._ask_planner(at, "Status", request, reply_type, STATUS_TIME, asking)
             why = f"; the service waits for {json.loads(reply.json)['waiting_for']}"
         if not self.closed:
-            rpc.log.warning("%s%s", self.late(seconds, what), why)
+            rpc.log.warning("%s%s", self.late(seconds, what, source), why)
 
     @contextlib.contextmanager
-    def logged(self, what: str, until: float | None) -> Iterator[None]:
+    def logged(self, what: str, until: float | None, source: str = "") -> Iterator[None]:
         """Limits what is done inside, and logs what the service waits for if it takes long.
 
         What is done inside waits in this thread, and raises WaitError when that is too long.
+        ``source`` names who is asked; empty: the constructor.
         """
-        timer = threading.Timer(WAIT_LOG_AFTER, self.log_wait, (WAIT_LOG_AFTER, what))
+        timer = threading.Timer(WAIT_LOG_AFTER, self.log_wait, (WAIT_LOG_AFTER, what, source))
         timer.daemon = True
         timer.start()
         before = getattr(self._calls, "wait", None)
-        self._calls.wait = wait = before or self.wait(what, until)
+        self._calls.wait = wait = before or self.wait(what, until, source)
         try:
             yield
         except WaitError:
@@ -651,15 +684,22 @@ class Session:
             self._calls.wait = before
             timer.cancel()
 
-    def wait(self, what: str, until: float | None) -> Wait:
-        """Returns a wait that begins now."""
+    def wait(self, what: str, until: float | None, source: str = "") -> Wait:
+        """Returns a wait that begins now; source: not for the constructor."""
         now, config = time.monotonic(), self.config
         end = now + config.timeout if until is None else until
-        return Wait(config.who(), f"{what} from {self.source()}", now, end, config.stall_timeout)
+        what = f"{what} from {source or self.source()}"
+        return Wait(config.who(), what, now, end, config.stall_timeout)
 
-    def _heard(self, waits: messages.Waiting) -> None:
-        """Takes what the constructor says that it waits for."""
-        self.progress.hear(self.source(), waits.reason, waits.idle_ms / 1000, waits.ranks)
+    def _heard(self, waits: messages.Waiting | None) -> None:
+        """Takes what the constructor says that it waits for; None: a part of a step came."""
+        if waits is None:
+            self.progress.part(self.source())
+        else:
+            self.progress.hear(self.source(), waits.reason, waits.idle_ms / 1000, waits.ranks)
+        stream = self._stream
+        if stream is not None and self.stood.waits():
+            stream.stands(self._epoch, self._waited_us())
         self._check_wait()
 
     def _check_wait(self) -> None:
@@ -723,34 +763,52 @@ class Session:
         self, at: int, method: str, request: Message, reply: type[M], seconds: float, what: str
     ) -> M:
         """Asks one planner, and while that does not answer, what it waits for."""
-        who = f"the planner at {self._planners[at]}"
-        with self._guard:
-            channel = self._channel(self._planners[at])
-        asked = 0.0
-
-        def look(passed: float) -> None:
-            nonlocal asked
-            if passed - asked >= WHY_EVERY:
-                asked = passed
-                self._ask_why(channel, who)
-            self._check_wait()
-
-        method = messages.PLANNER + method
-        try:
-            raw = rpc.call_watched(channel, method, request.encode(), seconds, what, look)
-        except UserError as error:
-            self._check_taken(error)
-            raise
+        address, until = self._planners[at], time.monotonic() + seconds
+        while True:
+            with self._guard:
+                channel = self._channel(address)
+            left = max(until - time.monotonic(), 0.001)
+            try:
+                raw = self._ask_on(channel, address, method, request, left, what)
+                break
+            except UserError as error:
+                self._check_taken(error)
+                if isinstance(error, rpc.OtherError):
+                    raise rpc.OtherError.of(what, f"at {address}", error.status) from None
+                raise
+            except WaitError:
+                raise
+            except LostError:
+                if not channel.dropped or time.monotonic() >= until:
+                    raise
         try:
             return reply.decode(raw)
         except WireError as error:
             raise BugError(f"{what}: reading the answer: {error}") from error
 
-    def _ask_why(self, channel: Channel, who: str) -> None:
+    def _ask_on(
+        self, channel: Channel, address: str, method: str, request: Message, secs: float, what: str
+    ) -> bytes:
+        """Asks a planner on a channel, which is dropped if another one shows that it is dead."""
+        who, due = f"the planner at {address}", WHY_AFTER
+
+        def look(passed: float) -> None:
+            nonlocal due
+            if passed >= due:
+                due = passed + WHY_EVERY
+                if not self._ask_why(channel, who, WHY_TIME):
+                    self._replace(channel, address, what)
+            self._check_wait()
+
+        method = messages.PLANNER + method
+        return rpc.call_watched(channel, method, request.encode(), secs, what, look)
+
+    def _ask_why(self, channel: Channel, who: str, seconds: float) -> bool:
+        """Asks a planner what it waits for. Returns False if nothing came in answer."""
         why = messages.PLANNER + "Why"
         try:
             raw = rpc.call_unary(
-                channel, why, messages.WhyRequest().encode(), WHY_TIME, "asking why"
+                channel, why, messages.WhyRequest().encode(), seconds, "asking why"
             )
             waits = messages.Waiting.decode(raw)
         except rpc.Closed:
@@ -760,8 +818,37 @@ class Session:
                 self.progress.hear(who, "", 0, False)
         except (Error, WireError) as error:
             self.progress.lost(who, error)
+            return error.code not in NOTHING_CAME if isinstance(error, Error) else True
         else:
             self.progress.hear(who, waits.reason, waits.idle_ms / 1000, waits.ranks)
+        return True
+
+    def _replace(self, silent: Channel, address: str, what: str) -> None:
+        """Opens another connection to a planner that said nothing on this one.
+
+        If it answers there, the silent one is dropped, and LostError is raised: whoever asked
+        asks on the new one. If it does not, it is the planner that says nothing.
+        """
+        planner = (address, address)
+        with self._guard:
+            current = self._channel(address)
+        if current is silent:
+            made, taken = rpc.open_channel(address, self.config.tls, self._access[address]), False
+            who = f"the planner at {address}"
+            try:
+                answers = self._ask_why(made, who, WHY_TIME)
+                # One that has come to itself meanwhile answers here, too.
+                if not answers or self._ask_why(silent, who, AGAIN_TIME):
+                    return
+                with self._guard:
+                    taken = not self.closed and self._channels.get(planner) is silent
+                    if taken:
+                        self._channels[planner] = made
+            finally:
+                if not taken:
+                    made.close()
+        silent.drop()
+        raise with_code(LostError(f"{what}: {rpc.DROPPED}"), "UNAVAILABLE")
 
     def _channel(self, address: str) -> Channel:
         """Returns the channel to address; _guard is held.
@@ -777,6 +864,15 @@ class Session:
             access = self._access[key[1]]
             self._channels[key] = rpc.open_channel(address, self.config.tls, access)
         return self._channels[key]
+
+    def _drop_channels(self, address: str) -> None:
+        """Closes the connections to address; the next call there opens another one."""
+        with self._guard:
+            planner = self._planners[self._at % len(self._planners)]
+            keys = [key for key in self._channels if key[0] == (address or planner)]
+            dropped = [self._channels.pop(key) for key in keys]
+        for channel in dropped:
+            channel.drop()
 
     def _coordinates(self) -> messages.Coordinates:
         ranks = [self.config.axis(axis).rank or 0 for axis in AXES]

@@ -25,7 +25,7 @@ from millrace.attention import Attention
 from millrace.errors import BugError, LostError, UserError, with_code
 from millrace.memory import lend
 from millrace.receive import Step
-from millrace.stream import SILENT, SILENT_TEXT, Position, step_of
+from millrace.stream import SILENT, SILENT_TEXT, STANDS_EVERY, Hear, Position, step_of
 from millrace.table import Array, Tables
 from millrace.wire import WireError
 
@@ -128,6 +128,7 @@ class Line:
     ) -> None:
         self.reply, self.next = reply, hello.step
         self.told = Position(hello.acked, hello.until)
+        self._said = time.monotonic()  # that the trainer stands still
         self._tables = Tables()
         self._freed: list[int] = []  # steps whose slots the constructor does not know to be free
         self._ring: _Ring | None = None
@@ -162,8 +163,20 @@ class Line:
             if position <= self.told:  # neither number falls
                 return
             self.told = position
-            said = (*position, epoch, waited_us, *(self._freed.pop() for _ in self._freed[:]))
-            self._send(WHERE, struct.pack(f"<{len(said)}Q", *said))
+            self._where(epoch, waited_us)
+
+    def _where(self, epoch: int, waited_us: int) -> None:
+        """Says how far the rank is; _turn is held."""
+        said = (*self.told, epoch, waited_us, *(self._freed.pop() for _ in self._freed[:]))
+        self._send(WHERE, struct.pack(f"<{len(said)}Q", *said))
+
+    def stands(self, epoch: int, waited_us: int) -> None:
+        """Says that the trainer stands still, once in a while, as Stream does."""
+        now = time.monotonic()
+        if now - self._said >= STANDS_EVERY:
+            self._said = now
+            with self._turn:
+                self._where(epoch, waited_us)
 
     def end(self) -> None:
         """Ends the line. Idempotent, and safe while another thread receives."""
@@ -174,9 +187,7 @@ class Line:
             while self._came:
                 os.close(self._came.pop())
 
-    def receive(
-        self, what: str, closed: Callable[[], bool], hear: Callable[[messages.Waiting], None]
-    ) -> Step:
+    def receive(self, what: str, closed: Callable[[], bool], hear: Hear) -> Step:
         """Returns the next step, as Stream.receive() does. Raises Unshared, too."""
         try:
             with self._reading:
@@ -194,7 +205,7 @@ class Line:
         self.next = self.told.until if received.end else received.step + 1
         return received
 
-    def _step(self, what: str, hear: Callable[[messages.Waiting], None]) -> Step:
+    def _step(self, what: str, hear: Hear) -> Step:
         waited = False
         while True:
             self._fill(HEAD.size)
@@ -203,7 +214,7 @@ class Line:
             self._attention.heard(self._watched)
             kind, number, size = HEAD.unpack(self._take(HEAD.size))
             if kind == IN_LINE:
-                return self._in_line(number, size)
+                return self._in_line(number, size, hear)
             if size > MOST:
                 raise BugError(f"a message has {size} bytes; the most is {MOST}")
             self._fill(size)
@@ -231,7 +242,7 @@ class Line:
         slot = self._ring.slot(offset, size, table.step, self._freed)
         return step_of(table, slot, self._tables.spares)
 
-    def _in_line(self, number: int, size: int) -> Step:
+    def _in_line(self, number: int, size: int, hear: Hear) -> Step:
         if number > min(size, MOST):
             raise BugError(f"a message of {size} bytes begins with a table of {number}")
         self._fill(number)
@@ -249,6 +260,8 @@ class Line:
                 raise EOFError("it ended in a body")
             filled += got
             self._attention.heard(self._watched)
+            if filled < table.size:
+                hear(None)
         return step_of(table, body, self._tables.spares)
 
     def _enter(self, payload: memoryview) -> None:

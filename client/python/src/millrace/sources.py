@@ -131,7 +131,7 @@ class Prefetcher:
             if not self._session.streams:  # else the thread does not wait for room
                 self._change.notify_all()
         if not told:
-            self._took.put((step.step, self._session.waited, None))
+            self._took.put((step.step, self._session.stood.seconds(), None))
         self._gave = time.monotonic()
         return step
 
@@ -156,7 +156,7 @@ class Prefetcher:
                 continue
             done, waited = took[:2]
             del took  # the slot that it may have had is free then, which is said, too
-            self._session.waited = waited
+            self._session.stood.ended(waited)
             self._session.advance(done)
             self._tell(0)
             if not self._session.streams:

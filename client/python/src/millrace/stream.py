@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
@@ -26,11 +26,19 @@ NOTHING: Array = np.empty(0, np.uint8)
 
 DELIVER = messages.CONSTRUCTOR + "Deliver"
 
+# Seconds between two words that a trainer stands still: whoever looks at who waits for whom looks
+# no more often.
+STANDS_EVERY = 1.0
+
 # The code of a call that was given up since the service said nothing at all on it.
 SILENT = "SILENT"
 SILENT_TEXT = (
     "it says nothing any more: it is stopped, or the network between does not carry what it says"
 )
+
+
+# What takes what the constructor waits for while a step is due; None: a part of the step came.
+Hear = Callable[[Optional[messages.Waiting]], None]
 
 
 class Position(NamedTuple):
@@ -52,6 +60,7 @@ class Stream:
     ) -> None:
         self.reply, self.next = reply, hello.step
         self.told = Position(hello.acked, hello.until)
+        self._said = time.monotonic()  # that the trainer stands still
         self._tables = Tables()
         self._out: queue.SimpleQueue[messages.DeliverRequest | None] = queue.SimpleQueue()
         self._out.put(hello)
@@ -68,15 +77,20 @@ class Stream:
             self.told = position
             self._out.put(messages.DeliverRequest(*position, epoch, waited_us))
 
+    def stands(self, epoch: int, waited_us: int) -> None:
+        """Says that the trainer stands still, once in a while. Does not wait."""
+        now = time.monotonic()
+        if now - self._said >= STANDS_EVERY:
+            self._said = now
+            self._out.put(messages.DeliverRequest(*self.told, epoch, waited_us))
+
     def end(self) -> None:
         """Ends the stream. Idempotent, and safe while another thread receives."""
         self._out.put(None)
         self._call.cancel()
         self._attention.end(self._watched, False)
 
-    def receive(
-        self, what: str, closed: Callable[[], bool], hear: Callable[[messages.Waiting], None]
-    ) -> Step:
+    def receive(self, what: str, closed: Callable[[], bool], hear: Hear) -> Step:
         """Returns the next step; ``hear`` takes what the constructor waits for meanwhile.
 
         Raises a typed error, or what ``hear`` raises. Then the stream is of no use.
@@ -97,7 +111,7 @@ class Stream:
         self.next = self.told.until if received.end else received.step + 1
         return received
 
-    def _step(self, what: str, hear: Callable[[messages.Waiting], None]) -> Step:
+    def _step(self, what: str, hear: Hear) -> Step:
         table: Table | None = None
         body, room, filled = NOTHING, NOTHING.data, 0
         waited = False
@@ -124,6 +138,8 @@ class Stream:
                 raise BugError(f"step {table.step} has more than the {table.size} bytes announced")
             room[filled : filled + len(part)] = part
             filled += len(part)
+            if filled < table.size:
+                hear(None)
         return step_of(table, body, self._tables.spares)
 
 

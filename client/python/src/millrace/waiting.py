@@ -7,8 +7,10 @@ for, it goes on: ``timeout`` ends it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from millrace.errors import LostError, WaitError
@@ -31,6 +33,43 @@ class Wait(NamedTuple):
     stall: float  # seconds
 
 
+class Stood:
+    """How long the trainer has stood still for data. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._ended = 0.0  # seconds of waits that have ended
+        self._since: float | None = None  # the wait under way began
+
+    def seconds(self) -> float:
+        """Returns the seconds, those of the wait under way too. They never fall."""
+        with self._guard:
+            return self._ended + self._under_way()
+
+    def waits(self) -> bool:
+        """Says whether a wait is under way."""
+        return self._since is not None
+
+    def ended(self, seconds: float) -> None:
+        """Takes how long the waits that have ended were, all together."""
+        with self._guard:
+            self._ended = max(self._ended, seconds)
+
+    @contextlib.contextmanager
+    def still(self, began: float | None) -> Iterator[None]:
+        """Counts a wait for as long as what is done inside lasts; None: counts nothing."""
+        self._since = began
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._ended += self._under_way()
+                self._since = None
+
+    def _under_way(self) -> float:
+        return 0.0 if self._since is None else time.monotonic() - self._since
+
+
 class Progress:
     """What is known of those who are waited for. Safe for several threads."""
 
@@ -47,6 +86,13 @@ class Progress:
             self._words[who] = f"waits: {reason or 'it does not say for what'}"
             self._ranks = ranks
             self._moved = max(self._moved, time.monotonic() - idle)
+
+    def part(self, who: str) -> None:
+        """Notes that a part of a step came."""
+        with self._guard:
+            self._words[who] = "sends the step"
+            self._ranks = False
+            self._moved = time.monotonic()
 
     def lost(self, who: str, why: Exception) -> None:
         """Notes why a part was not there, or did not answer.

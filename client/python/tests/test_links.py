@@ -1,0 +1,229 @@
+"""Connections that are dead without a word, slow links, and other servers at an address."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import grpc
+import pytest
+from conftest import check_batch
+from fake import Fault
+from processes import until
+
+import millrace
+from millrace import attention, rpc, session
+from millrace.access import Access
+from millrace.config import TLS, pick_address
+
+PREFETCH = pytest.mark.parametrize("prefetch", [0, 2])
+NEXT = pytest.mark.parametrize("prefetch", [0, 1])
+WAY = pytest.mark.parametrize("way", ["stream", "calls"])
+
+
+def check_steps(service, loader, steps):
+    for step in steps:
+        for microbatch in range(service.microbatches):
+            check_batch(service, next(loader), step, microbatch)
+
+
+@PREFETCH
+@WAY
+def test_a_dead_connection_to_the_constructor_is_replaced(
+    serve, between, open_loader, prefetch, way
+):
+    service = serve()
+    proxy = between(service)
+    service.streams, service.waits, service.constructor = True, True, proxy.address
+    loader = open_loader(service, prefetch=prefetch, way=way)
+    check_steps(service, loader, range(3))
+    proxy.forget()
+    began = time.monotonic()
+    check_steps(service, loader, range(3, 9))
+    assert time.monotonic() - began < 5 and proxy.came == 2
+    assert service.requests("Join")[-1].silent == proxy.address
+
+
+@PREFETCH
+def test_a_dead_connection_is_replaced_before_the_stream_too(
+    serve, between, open_loader, monkeypatch, prefetch
+):
+    monkeypatch.setattr(session, "SHARE_TIME", 0.2)
+    service = serve()
+    proxy = between(service)
+    service.streams, service.constructor, service.share_mute = True, proxy.address, 1.0
+    loader = open_loader(service, prefetch=prefetch)
+    check_steps(service, loader, range(3))
+    assert proxy.came == 2 and service.requests("Join")[-1].silent == proxy.address
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """A planner that says nothing is asked sooner what it waits for."""
+    monkeypatch.setattr(rpc, "LOOK", 0.1)
+    for name, seconds in (("AFTER", 0.2), ("EVERY", 0.2), ("TIME", 0.5)):
+        monkeypatch.setattr(session, f"WHY_{name}", seconds)
+
+
+@PREFETCH
+def test_a_dead_connection_to_the_planner_is_replaced(serve, between, open_loader, soon, prefetch):
+    service = serve()
+    proxy = between(service)
+    service.streams, service.constructor = True, service.address
+    loader = open_loader(service, prefetch=prefetch, address=proxy.address)
+    check_steps(service, loader, range(2))
+    proxy.forget()
+    began = time.monotonic()
+    assert loader.state_dict()["token"] == service.token(2)
+    assert time.monotonic() - began < 4 and proxy.came == 2
+    check_steps(service, loader, range(2, 4))
+    assert loader.stats.retries == 0
+
+
+def test_a_planner_that_is_slow_keeps_its_connection(serve, between, open_loader, soon):
+    service = serve()
+    service.patient.clear()
+    service.why_waits = True
+    proxy = between(service)
+    loader = open_loader(service, address=proxy.address)
+    threading.Timer(1.5, service.patient.set).start()
+    loader.report({"web": 1.0}, step=0, timeout=20)
+    assert service.count("Report") == 1
+
+
+def test_a_state_that_is_late_is_the_planners(serve, open_loader, soon):
+    service = serve()
+    loader = open_loader(service, timeout=1)
+    check_steps(service, loader, range(1))
+    service.faults = [("State", 1, Fault(grpc.StatusCode.UNAVAILABLE, "gone"))] * 100
+    with pytest.raises(millrace.WaitError) as caught:
+        loader.state_dict()
+    said = f"for the state at step 1 from the planner at {service.address}"
+    assert said in str(caught.value) and "constructor" not in str(caught.value)
+
+
+def test_a_connection_that_does_not_come_to_be_is_given_up(serve, between, monkeypatch):
+    """After 5 s; here less, of the same option."""
+    name = "grpc.min_reconnect_backoff_ms"
+    options = [(key, 300 if key == name else value) for key, value in rpc.OPTIONS]
+    monkeypatch.setattr(rpc, "OPTIONS", options)
+    proxy = between(serve())
+    proxy.swallow()
+    tls = TLS(None, None, None)
+    channel = rpc.open_channel(proxy.address, tls, Access(proxy.address, None, False))
+    began = time.monotonic()
+    with pytest.raises(millrace.LostError) as caught:
+        rpc.call_unary(channel, "/millrace.v1.Planner/Join", b"", 9, "joining")
+    channel.close()
+    assert caught.value.code == "UNAVAILABLE" and time.monotonic() - began < 4
+
+
+@NEXT
+@WAY
+def test_a_step_over_a_slow_link_moves(serve, between, open_loader, soon, prefetch, way):
+    """It takes longer than nothing may move, and than a call without a word; parts come."""
+    service = serve(microbatches=6)
+    proxy = between(service)
+    service.streams, service.waits, service.looks = True, True, 10
+    service.constructor = proxy.address
+    loader = open_loader(service, prefetch=prefetch, way=way, stall_timeout=0.8)
+    check_steps(service, loader, range(1))
+    proxy.rate = 8000
+    check_steps(service, loader, range(1, 2 + prefetch))
+    assert loader.stats.wait_seconds > 0.9 and loader.stats.retries == 0
+
+
+@NEXT
+def test_a_link_too_slow_for_a_frame_gets_the_time_that_it_needs(
+    serve, between, open_loader, monkeypatch, prefetch
+):
+    monkeypatch.setattr(attention, "EVERY", 0.02)
+    service = serve()
+    proxy = between(service)
+    service.streams, service.waits, service.constructor = True, True, proxy.address
+    loader = open_loader(service, prefetch=prefetch, stall_timeout=5)
+    check_steps(service, loader, range(1))
+    proxy.rate = 10_000
+    check_steps(service, loader, range(1, 3 + prefetch))
+    retries = loader.stats.retries
+    assert 1 <= retries <= 5
+    check_steps(service, loader, range(3 + prefetch, 5 + prefetch))
+    assert loader.stats.retries == retries
+
+
+def test_the_time_for_a_slow_link_counts_elsewhere_too():
+    """The planner may name another constructor to a rank that heard nothing of one."""
+    watch = attention.Attention()
+    first = watch.begin(None, "one:1", lambda: False, 3)
+    first.silent = True
+    watch.end(first, False)
+    second = watch.begin(None, "two:1", lambda: False, 3)
+    assert second.allowed == 2 * attention.LOOKS
+    second.missed = 4
+    watch.heard(second)
+    watch.whole(second)
+    assert second.limit == 2 * attention.LOOKS  # a frame takes longer than LOOKS there
+    watch.heard(second)
+    watch.whole(second)
+    assert second.limit == attention.LOOKS
+    watch.close()
+
+
+@PREFETCH
+def test_another_server_at_the_address_is_named(serve, between, open_loader, prefetch):
+    service = serve()
+    proxy = between(service)
+    proxy.status = 404
+    loader = open_loader(service, prefetch=prefetch, address=proxy.address)
+    said = rf"answers at {proxy.address} is not a Millrace service \(HTTP 404\): check address"
+    with pytest.raises(millrace.UserError, match=said):
+        next(loader)
+    assert proxy.answered == 1
+
+
+@pytest.mark.parametrize("status", [404, 403, 500, 502, 503])
+@WAY
+def test_another_server_after_joining_is_waited_out(serve, between, open_loader, status, way):
+    """An ingress, or Envoy, whose service is away for a while."""
+    service = serve()
+    proxy = between(service)
+    service.streams, service.constructor = True, proxy.address
+    loader = open_loader(service, prefetch=0, address=proxy.address, way=way)
+    check_steps(service, loader, range(2))
+    proxy.status = status
+    proxy.reset()
+
+    def let():
+        until(lambda: proxy.answered >= 4)
+        proxy.status = 0
+        proxy.reset()
+
+    threading.Thread(target=let).start()
+    check_steps(service, loader, range(2, 4))
+    assert loader.stats.retries >= 2
+
+
+def test_an_envoy_that_has_no_service_yet_is_waited_for(serve, between, open_loader):
+    service = serve()
+    proxy = between(service)
+    proxy.status = 503
+    loader = open_loader(service, address=proxy.address, stall_timeout=1)
+    with pytest.raises(millrace.WaitError, match="503"):
+        next(loader)
+
+
+@pytest.mark.parametrize(
+    ("host", "good"),
+    [
+        ("a" * 63 + ".b", True),
+        ("a" * 64 + ".b", False),
+        (".".join(["a" * 49] * 5) + ".abc", True),
+        (".".join(["a" * 49] * 5) + ".abcd", False),
+    ],
+)
+def test_names_that_no_host_can_have(host, good):
+    if good:
+        assert pick_address(f"{host}:80,{host}.:81")
+        return
+    with pytest.raises(millrace.UserError, match="no host has such a name"):
+        pick_address(f"localhost:1,{host}:80")
