@@ -51,13 +51,14 @@ func (m *member[U]) quiet(now time.Duration) time.Duration {
 	return max(now-time.Duration(m.heard.Load()), 0)
 }
 
-// quiet returns how long a loader or constructor has said nothing. now is on clock.
+// quiet returns how long a loader or constructor has said nothing, as far as the loop heard it. now is on clock.
 func (p *Planner) quiet(now time.Duration) func(control.Session) time.Duration {
 	return func(of control.Session) time.Duration {
+		heard := max(now-p.listening.since, 0)
 		if l := p.loaders[of]; l != nil {
-			return l.quiet(now)
+			return min(l.quiet(now), heard)
 		}
-		return p.constructors[of].quiet(now)
+		return min(p.constructors[of].quiet(now), heard)
 	}
 }
 

@@ -146,6 +146,7 @@ type Planner struct {
 	counted counted
 	costs   *scaling.Costs
 	holdups status.Holdups
+	pulse   status.Pulse
 	traced  traced
 	scaling *scaling.Scaling
 	log     *steplog.Writer

@@ -32,16 +32,16 @@ func (p *Planner) look(ctx context.Context) (status.Service, error) {
 
 // status is called by the loop.
 func (p *Planner) status() status.Service {
-	x := p.core.Snapshot()
+	x, now := p.core.Snapshot(), time.Since(clock)
 	s := status.Of(x,
 		func(of control.Session) *pb.LoaderUsage { return p.loaders[of].usage.Load() },
-		func(of control.Session) *pb.ConstructorUsage { return p.constructors[of].usage.Load() })
+		func(of control.Session) *pb.ConstructorUsage { return p.constructors[of].usage.Load() }, p.quiet(now))
 	s.UptimeSec, s.Epoch, s.StaleRefused = time.Since(p.started).Seconds(), p.epoch, p.staleRefused()
 	s.AppendsRefused, s.Scaling = p.log.Refused(), p.scaling.Now()
-	s.Holdups = p.holdups.List()
-	s.Stall = status.Judge(&s)
+	s.Want(p.opts.Loaders+p.opts.Shadows, p.opts.Constructors)
+	p.holdups.Judge(&s, &p.counted.again, now)
 	if x.Err == nil {
-		s.WaitingFor += status.Silent(x, p.quiet(time.Since(clock)))
+		s.WaitingFor += status.Silent(x, p.quiet(now))
 	}
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/telemetry"
 )
 
@@ -13,6 +14,7 @@ import (
 type counted struct {
 	loaders, constructors atomic.Uint64 // sessions that began
 	joins                 atomic.Uint64 // of ranks, that were granted
+	again                 status.Rejoins
 }
 
 // show shows the planner on the board until the function that it returns is called.
@@ -25,7 +27,8 @@ func standby(b *telemetry.Board) (remove func()) {
 	return b.Add(telemetry.Part{Role: "planner", Ready: func() string { return "the log of the job, which another planner may have open" }})
 }
 
-// unready says what the planner waits for before it plans for ranks; "" when it does.
+// unready says why the planner does not serve its peers; "" when it does. That loaders, constructors or ranks are not there
+// is no reason: they come by the address that a Service takes away from a planner which is not ready.
 func (p *Planner) unready() string {
 	ctx, cancel := context.WithTimeout(context.Background(), slowStatus)
 	defer cancel()
@@ -37,8 +40,6 @@ func (p *Planner) unready() string {
 		return err.Error()
 	case s.State == "failed":
 		return "someone to mend what failed the job: " + s.Error
-	case s.State == "starting":
-		return s.WaitingFor
 	}
 	return ""
 }
@@ -47,6 +48,7 @@ func (p *Planner) unready() string {
 func (p *Planner) observe(put telemetry.Observe) {
 	ctx, cancel := context.WithTimeout(context.Background(), slowStatus)
 	defer cancel()
+	put = put.OfJob(p.opts.Job.Name)
 	put(telemetry.MemberSessions, float64(p.counted.loaders.Load()), "loader")
 	put(telemetry.MemberSessions, float64(p.counted.constructors.Load()), "constructor")
 	put(telemetry.RankJoins, float64(p.counted.joins.Load()))

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -65,6 +66,7 @@ func (p *Planner) Join(ctx context.Context, req *pb.JoinRequest) (*pb.JoinReply,
 	answer, err := p.ask(ctx, join)
 	if err == nil {
 		p.counted.joins.Add(1)
+		p.counted.again.Joined(req.Rank.Name(), time.Since(clock))
 	}
 	return wire.JoinReply(answer, p.opts.Job, p.spec[:], version, p.epoch), err
 }

@@ -30,6 +30,7 @@ func (p *Planner) run(ctx context.Context) error {
 	defer close(p.done)
 	defer p.costs.Keep(ctx)()
 	defer p.scaling.Begin(ctx)()
+	go p.pulse.Beat(func() time.Duration { return time.Since(clock) }, p.done)
 	ended := make(chan error, 1)
 	go func() { ended <- p.loop(ctx) }()
 	select {

@@ -113,5 +113,5 @@ func (p *Planner) lookAtHoldup(now time.Duration) {
 	if h.Cause == control.CauseSource {
 		h.Text += p.culprit(now)
 	}
-	p.holdups.Look(h, now, p.busy.spent)
+	p.holdups.Look(h, p.core.Acked(), now, p.busy.spent, p.pulse.Lost(now))
 }

@@ -59,7 +59,7 @@ func benchmarkCrumbs(b *testing.B, function, filter string) {
 	for b.Loop() {
 		samples := 0
 		for seq := range src.Order.Blocks() {
-			_, err := src.Pass(ctx, &files, src.Chain.Worker(), seq, src.Order.Chunks(seq), func(order.Place, *transform.Sample) error {
+			_, err := src.Pass(ctx, &files, []*transform.Worker{src.Chain.Worker()}, seq, src.Order.Chunks(seq), func(order.Place, *transform.Sample) error {
 				samples++
 				return nil
 			}, nil)

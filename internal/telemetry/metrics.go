@@ -20,6 +20,14 @@ type Metric struct {
 	Help   string   // one sentence
 }
 
+// JobName is the first label of all that a planner shows: one Prometheus may look at several jobs.
+const JobName = "job_name"
+
+// OfJob takes values of metrics whose first label is JobName, without it.
+func (put Observe) OfJob(name string) Observe {
+	return func(m ID, value float64, labels ...string) { put(m, value, append([]string{name}, labels...)...) }
+}
+
 // ID names a metric: its place in Metrics.
 type ID int
 
@@ -40,6 +48,7 @@ const (
 	PlannerStale
 	PlannerAppendsRefused
 	Members
+	MembersWanted
 	MemberSessions
 	RankJoins
 	RanksByWay
@@ -97,31 +106,32 @@ const (
 
 // Metrics are all of them, by ID.
 var Metrics = [count]Metric{
-	JobState:              {"millrace.job.state", Gauge, "", []string{"job_name", "state"}, "1 for the state that the job is in: starting, running, ended or failed."},
-	StepPlanned:           {"millrace.step.planned", Gauge, "{step}", nil, "Steps that are planned; lower after the job was moved back."},
-	StepAcked:             {"millrace.step.acked", Gauge, "{step}", nil, "Steps that all ranks are done with."},
-	PlanLead:              {"millrace.plan.lead", Gauge, "{step}", nil, "Steps that are planned and that not all ranks are done with."},
-	PlanAhead:             {"millrace.plan.ahead", Gauge, "{step}", nil, "The most that the lead may be: resources.prefetch, or --prefetch."},
-	PlanFill:              {"millrace.plan.fill", Gauge, "1", nil, "Tokens in the rows of the last plan, of the room in them."},
-	PlanCarried:           {"millrace.plan.carried", Gauge, "{sample}", nil, "Samples that were drawn and found no room in the last step."},
-	PlanHeld:              {"millrace.plan.held", Gauge, "{sample}", nil, "Outliers that wait for others of their length."},
-	PlannerEpoch:          {"millrace.planner.epoch", Gauge, "", nil, "Epoch of the planner: it rises when another one takes over. 0 without a log."},
-	PlannerGeneration:     {"millrace.planner.generation", Gauge, "", nil, "Generation of the job: it rises when the job moves to another step."},
-	PlannerStale:          {"millrace.planner.stale_refused", Counter, "{message}", nil, "Messages of planners, or to them, that were refused as another planner took their place."},
-	PlannerAppendsRefused: {"millrace.planner.appends_refused", Counter, "{write}", nil, "Writes to the log's mirror that were refused as another planner had taken over."},
-	Members:               {"millrace.members", Gauge, "{member}", []string{"role", "state"}, "Loaders and constructors that are connected: ok, suspect, shadow or spare."},
-	MemberSessions:        {"millrace.member.sessions", Counter, "{session}", []string{"role"}, "Sessions that loaders and constructors began with this planner: what is above their number are reconnects."},
-	RankJoins:             {"millrace.rank.joins", Counter, "{join}", nil, "Joins of ranks that this planner granted: what is above their number are reconnects and resumes."},
-	RanksByWay:            {"millrace.rank.ways", Gauge, "{rank}", []string{"way"}, "Ranks by how batches reach them: shared (memory that they map), stream, or calls."},
-	Promotions:            {"millrace.shadow.promotions", Counter, "{promotion}", nil, "Places of lost loaders that shadows took."},
-	BlocksAskedAgain:      {"millrace.blocks.asked_again", Counter, "{block}", nil, "Blocks that loaders were asked to read again, as those that had them were lost."},
-	SourceLag:             {"millrace.source.lag", Gauge, "", []string{"source"}, "How far a source is behind the schedule, in the mix's unit: tokens or samples."},
-	SourceTokens:          {"millrace.source.tokens", Gauge, "{token}", []string{"source"}, "Tokens drawn from a source so far; lower after the job was moved back."},
-	SourceSamples:         {"millrace.source.samples", Gauge, "{sample}", []string{"source"}, "Samples drawn from a source so far; lower after the job was moved back."},
-	SourceShare:           {"millrace.source.share", Gauge, "1", []string{"source"}, "Share of a source in all that was drawn so far."},
-	SourceShareScheduled:  {"millrace.source.share_scheduled", Gauge, "1", []string{"source"}, "Share of a source that the schedule wants at the next step."},
-	SourceEpoch:           {"millrace.source.epoch", Gauge, "", []string{"source"}, "Times that the source was read to its end."},
-	SourceRecords:         {"millrace.source.records_left_out", Counter, "{record}", []string{"source", "why"}, "Records of a source that are in no batch: filtered, dropped, empty, or skipped as bad."},
+	JobState:              {"millrace.job.state", Gauge, "", []string{JobName, "state"}, "1 for the state that the job is in: starting, running, ended or failed."},
+	StepPlanned:           {"millrace.step.planned", Gauge, "{step}", []string{JobName}, "Steps that are planned; lower after the job was moved back."},
+	StepAcked:             {"millrace.step.acked", Gauge, "{step}", []string{JobName}, "Steps that all ranks are done with."},
+	PlanLead:              {"millrace.plan.lead", Gauge, "{step}", []string{JobName}, "Steps that are planned and that not all ranks are done with."},
+	PlanAhead:             {"millrace.plan.ahead", Gauge, "{step}", []string{JobName}, "The most that the lead may be: resources.prefetch, or --prefetch."},
+	PlanFill:              {"millrace.plan.fill", Gauge, "1", []string{JobName}, "Tokens in the rows of the last plan, of the room in them."},
+	PlanCarried:           {"millrace.plan.carried", Gauge, "{sample}", []string{JobName}, "Samples that were drawn and found no room in the last step."},
+	PlanHeld:              {"millrace.plan.held", Gauge, "{sample}", []string{JobName}, "Outliers that wait for others of their length."},
+	PlannerEpoch:          {"millrace.planner.epoch", Gauge, "", []string{JobName}, "Epoch of the planner: it rises when another one takes over. 0 without a log."},
+	PlannerGeneration:     {"millrace.planner.generation", Gauge, "", []string{JobName}, "Generation of the job: it rises when the job moves to another step."},
+	PlannerStale:          {"millrace.planner.stale_refused", Counter, "{message}", []string{JobName}, "Messages of planners, or to them, that were refused as another planner took their place."},
+	PlannerAppendsRefused: {"millrace.planner.appends_refused", Counter, "{write}", []string{JobName}, "Writes to the log's mirror that were refused as another planner had taken over."},
+	Members:               {"millrace.members", Gauge, "{member}", []string{JobName, "role", "state"}, "Loaders and constructors that are connected: ok, suspect, shadow or spare."},
+	MembersWanted:         {"millrace.members_wanted", Gauge, "{member}", []string{JobName, "role"}, "Loaders (shadows among them) and constructors that the job is to have, while the job starts or runs."},
+	MemberSessions:        {"millrace.member.sessions", Counter, "{session}", []string{JobName, "role"}, "Sessions that loaders and constructors began with this planner: what is above their number are reconnects."},
+	RankJoins:             {"millrace.rank.joins", Counter, "{join}", []string{JobName}, "Joins of ranks that this planner granted: what is above their number are reconnects and resumes."},
+	RanksByWay:            {"millrace.rank.ways", Gauge, "{rank}", []string{JobName, "way"}, "Ranks by how batches reach them: shared (memory that they map), stream, or calls."},
+	Promotions:            {"millrace.shadow.promotions", Counter, "{promotion}", []string{JobName}, "Places of lost loaders that shadows took."},
+	BlocksAskedAgain:      {"millrace.blocks.asked_again", Counter, "{block}", []string{JobName}, "Blocks that loaders were asked to read again, as those that had them were lost."},
+	SourceLag:             {"millrace.source.lag", Gauge, "", []string{JobName, "source"}, "How far a source is behind the schedule, in the mix's unit: tokens or samples."},
+	SourceTokens:          {"millrace.source.tokens", Gauge, "{token}", []string{JobName, "source"}, "Tokens drawn from a source so far; lower after the job was moved back."},
+	SourceSamples:         {"millrace.source.samples", Gauge, "{sample}", []string{JobName, "source"}, "Samples drawn from a source so far; lower after the job was moved back."},
+	SourceShare:           {"millrace.source.share", Gauge, "1", []string{JobName, "source"}, "Share of a source in all that was drawn so far."},
+	SourceShareScheduled:  {"millrace.source.share_scheduled", Gauge, "1", []string{JobName, "source"}, "Share of a source that the schedule wants at the next step."},
+	SourceEpoch:           {"millrace.source.epoch", Gauge, "", []string{JobName, "source"}, "Times that the source was read to its end."},
+	SourceRecords:         {"millrace.source.records_left_out", Counter, "{record}", []string{JobName, "source", "why"}, "Records of a source that are in no batch: filtered, dropped, empty, or skipped as bad."},
 
 	LoaderMemory:      {"millrace.loader.memory", Gauge, "By", []string{"loader"}, "Samples that a loader holds in memory."},
 	LoaderMemoryLimit: {"millrace.loader.memory_limit", Gauge, "By", []string{"loader"}, "The most that it may hold there."},
@@ -154,8 +164,8 @@ var Metrics = [count]Metric{
 	GPUTensor:          {"millrace.gpu.tensor", Gauge, "1", []string{"constructor", "gpu"}, "Share of the last second in which its tensor cores worked, where the driver counts that."},
 	GPUReceived:        {"millrace.gpu.received", Gauge, "By/s", []string{"constructor", "gpu"}, "Bytes a second that it received over PCIe."},
 
-	HoldupTime:              {"millrace.holdup.time", Counter, "s", []string{"cause", "name"}, "Time by what held the next step up: trainers (the service has done all that it may), source, constructor, planner or member, and which source."},
-	TrainersWaitShare:       {"millrace.trainers.wait_share", Gauge, "1", nil, "Share of the last 10 s in which trainers stood still for data, by their own clocks, the mean over ranks."},
+	HoldupTime:              {"millrace.holdup.time", Counter, "s", []string{JobName, "cause", "name"}, "Time by what held the next step up: trainers (the service has done all that it may), source, constructor, planner or member, and which source."},
+	TrainersWaitShare:       {"millrace.trainers.wait_share", Gauge, "1", []string{JobName}, "Share of the last 10 s in which trainers stood still for data, by their own clocks, the mean over ranks."},
 	RankWait:                {"millrace.rank.wait", Counter, "s", []string{"constructor", "rank"}, "Time that a rank's trainer stood still for data, by its own clock; begins again where another constructor serves the rank."},
 	ConstructorAssembleTime: {"millrace.constructor.assemble_time", Counter, "s", []string{"constructor"}, "Time that a constructor spent on laying out steps and decoding their images."},
 	ProcessCPU:              {"process.cpu.time", Counter, "s", nil, "CPU time of the process, user and system."},

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -120,7 +121,20 @@ func TestMonitoring(t *testing.T) {
 				}
 			}
 		}
+		ofJob := slices.Contains(labels, JobName)
+		if ofJob && strings.HasPrefix(q.where, "panel") && strings.Count(q.expr, `{job_name=~"$job_name",`) == 0 {
+			t.Errorf("%s shows all jobs, whichever is chosen: %s", q.where, q.expr)
+		}
+		if ofJob && !strings.Contains(q.legend, JobName) {
+			t.Errorf("%s does not say of which job it is: %q", q.where, q.legend)
+		}
+		if ofJob && strings.Count(q.expr, "max(")+strings.Count(q.expr, "sum(") > 0 {
+			t.Errorf("%s puts jobs together: %s", q.where, q.expr)
+		}
 		for _, g := range grouped.FindAllStringSubmatch(q.expr, -1) {
+			if ofJob && !strings.Contains(g[1], JobName) {
+				t.Errorf("%s puts jobs together by %s", q.where, g[1])
+			}
 			for l := range strings.SplitSeq(g[1], ", ") {
 				if !slices.Contains(labels, l) {
 					t.Errorf("%s groups by %s, which none of its metrics has", q.where, l)
@@ -135,5 +149,25 @@ func TestMonitoring(t *testing.T) {
 	}
 	if len(used) < 30 {
 		t.Errorf("dashboard and alerts ask for %d metrics only: %v", len(used), used)
+	}
+}
+
+// TestRules has Prometheus's own tool say what fires when, where it is installed. Whatever pages has such a test.
+func TestRules(t *testing.T) {
+	text, err := os.ReadFile("../../monitoring/alerts_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"TrainersWait", "NoProgress", "StartHangs", "PlannerGone", "MemberMissing", "TookOver", "Reconnects"} {
+		if !strings.Contains(string(text), "alertname: Millrace"+name+"\n") {
+			t.Errorf("nothing says when Millrace%s fires", name)
+		}
+	}
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not installed (apt-get install prometheus)")
+	}
+	if out, err := exec.Command(promtool, "test", "rules", "../../monitoring/alerts_test.yaml").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,5 +60,25 @@ func TestAbsent(t *testing.T) {
 	at(712, 2)
 	if text := (absentees{count: 20, all: 32, ranks: []Rank{{DP: 2}}}).String(); !strings.HasSuffix(text, "tp=0 and 19 more") {
 		t.Error(text)
+	}
+}
+
+// TestUnserved: ranks whose constructor is gone are known, and so is a constructor that missed a few beats.
+func TestUnserved(t *testing.T) {
+	tree, err := mesh.New(mesh.Sizes{DP: 4, CP: 1, PP: 1, TP: 1, VPP: 1, EP: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Core{cfg: Config{Job: &jobspec.Job{}}, job: job{tree: tree}, members: newMembers(2)}
+	p.members.constructors[0] = &constructor{session: 1, name: "C0", quiet: true}
+	if got := p.unserved(); !slices.Equal(got, []uint32{1, 3}) {
+		t.Errorf("without the second constructor, dp=%v are not served", got)
+	}
+	if h := p.Holdup(); h.Quiet != "C0" || h.Cause != CauseMember {
+		t.Errorf("what holds steps up is %+v", h)
+	}
+	p.members.stands[1].in = p.members.constructors[0]
+	if got := p.unserved(); got != nil {
+		t.Errorf("where the first one stands in, dp=%v are not served", got)
 	}
 }

@@ -100,20 +100,19 @@ func (c *Core) ackOf(dp uint32) (a Acked, known bool) {
 	return a, known
 }
 
-// slowest names the rank that holds the job back. Of those that are equally far it is one
-// that does not wait itself.
-func (c *Core) slowest() string {
-	var slow Acked
+// slowest is the rank that holds the job back, and how far it is. Of those that are equally far it is one
+// that does not wait itself. Where nothing is known of a bucket, that is what text says.
+func (c *Core) slowest() (slow Acked, text string) {
 	for d := range uint32(c.job.tree.Sizes().DP) {
 		a, known := c.ackOf(d)
 		if !known {
-			return fmt.Sprintf("no rank of dp=%d has finished a step after %d", d, c.plan.Acked())
+			return Acked{}, fmt.Sprintf("no rank of dp=%d has finished a step after %d", d, c.plan.Acked())
 		}
 		if d == 0 || a.Step < slow.Step || a.Step == slow.Step && slow.Waits && !a.Waits {
 			slow = a
 		}
 	}
-	return fmt.Sprintf("%s is at step %d", slow.Slowest, slow.Step)
+	return slow, fmt.Sprintf("%s is at step %d", slow.Slowest, slow.Step)
 }
 
 // absentees are the ranks that have not asked for a batch since the job was moved

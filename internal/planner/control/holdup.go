@@ -21,10 +21,22 @@ type Holdup struct {
 	Name  string // which one, where there are several
 	Text  string // in words
 	Ranks bool   // ranks are waited for: the service has done all that it may
+	Slow  Acked  // the rank that is waited for, where that is one
+	Quiet string // a constructor that serves ranks and has missed a few beats; "" if none has
 }
 
 // Holdup says what holds the job up right now.
 func (c *Core) Holdup() Holdup {
+	h := c.holdup()
+	for _, m := range c.members.present() {
+		if m.quiet && h.Quiet == "" {
+			h.Quiet = m.name
+		}
+	}
+	return h
+}
+
+func (c *Core) holdup() Holdup {
 	if c.failed != nil { // there may be no plan to ask
 		return Holdup{Text: "nothing: the job has failed"}
 	}
@@ -40,7 +52,8 @@ func (c *Core) Holdup() Holdup {
 	if step, rows := c.plan.Missing(); step < c.plan.Planned() {
 		return Holdup{Cause: CauseConstructor, Text: fmt.Sprintf("%d rows of step %d to be assembled", rows, step)}
 	}
-	return Holdup{Cause: c.idleCause(), Text: c.trainersText(), Ranks: true}
+	slow, text := c.trainers()
+	return Holdup{Cause: c.idleCause(), Text: text, Ranks: true, Slow: slow}
 }
 
 // idleCause is the cause where no member is waited for: the planner itself, if it may plan.
@@ -51,18 +64,19 @@ func (c *Core) idleCause() Cause {
 	return CauseTrainers
 }
 
-// trainersText names the ranks that are waited for.
-func (c *Core) trainersText() string {
+// trainers names the ranks that are waited for; slow is the zero value unless it is one that is behind.
+func (c *Core) trainers() (slow Acked, text string) {
 	if who := c.awaited(); who != "" {
-		return who
+		return slow, who
 	}
 	if !c.job.positioned {
-		return "the first trainer to join, which says at which step the job goes on"
+		return slow, "the first trainer to join, which says at which step the job goes on"
 	}
 	if who := c.absent(); len(who.ranks) > 0 {
-		return "trainers: " + who.String()
+		return slow, "trainers: " + who.String()
 	}
-	return fmt.Sprintf("trainers: %s", c.slowest())
+	slow, text = c.slowest()
+	return slow, "trainers: " + text
 }
 
 // Generation is that of the job: it rises when the job moves to another step.

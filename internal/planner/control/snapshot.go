@@ -15,8 +15,12 @@ type Snapshot struct {
 	State        string // starting, running, ended, failed
 	Err          error  // why it failed
 	WaitingFor   string // what holds the job up
-	Starved      bool   // a step is to be planned, and blocks of it are being read
-	Joined       bool   // a trainer has, so that it is known where the job goes on
+	Holdup       Holdup // the same, with its cause
+	Ranks        int    // that fetch batches, of all DP ranks; 0 until the job has started
+	DPRanks      int
+	Unserved     []uint32 // DP ranks that no constructor serves
+	Starved      bool     // a step is to be planned, and blocks of it are being read
+	Joined       bool     // a trainer has, so that it is known where the job goes on
 	Generation   uint64
 	Planned      int64
 	Acked        int64
@@ -102,7 +106,8 @@ func (c *Core) Snapshot() Snapshot {
 		Job: c.id.Name, State: "starting", Joined: c.job.positioned, Generation: c.job.generation,
 		End: c.job.ended, EndReason: c.job.endReason, Changes: slices.Clone(c.journal.made),
 	}
-	s.WaitingFor = c.Holdup().Text
+	s.Holdup = c.Holdup()
+	s.WaitingFor = s.Holdup.Text
 	if c.plan != nil {
 		c.progress(&s)
 		s.Starved = c.starved()
@@ -239,6 +244,7 @@ func (c *Core) unread() string {
 // progress fills in what the core of steps knows.
 func (c *Core) progress(s *Snapshot) {
 	s.Topology = c.job.tree.Canonical()
+	s.Ranks, s.DPRanks, s.Unserved = c.fetchers(), c.job.tree.Sizes().DP, c.unserved()
 	s.Calibration = c.reports.calibration()
 	s.State, s.Planned, s.Acked = "running", c.plan.Planned(), c.plan.Acked()
 	if c.job.ended >= 0 && s.Acked >= c.job.ended {
@@ -254,6 +260,16 @@ func (c *Core) progress(s *Snapshot) {
 	if last := c.job.steps[s.Planned-1]; last != nil {
 		s.Fill = float64(last.Filled) / float64(last.Shape.Rows*int(last.Shape.SequenceLength))
 	}
+}
+
+// unserved are the DP ranks whose constructor is not there.
+func (c *Core) unserved() (all []uint32) {
+	for dp := range uint32(c.job.tree.Sizes().DP) {
+		if len(c.members.constructors) > 0 && c.constructorOf(dp) == nil {
+			all = append(all, dp)
+		}
+	}
+	return all
 }
 
 func (c *Core) sourceStatus(i int) SourceStatus {

@@ -20,7 +20,7 @@ func TestElsewhere(t *testing.T) {
 		2: {Ways: []*pb.Delivery{{Way: "shared", Ranks: 9, First: []*pb.Coordinates{{Dp: 0}, {Dp: 1}}}}},
 		3: {Ways: []*pb.Delivery{{Way: "shared", Ranks: 1, First: []*pb.Coordinates{{Dp: 1}}}}},
 	}
-	s := Of(x, func(control.Session) *pb.LoaderUsage { return nil }, func(of control.Session) *pb.ConstructorUsage { return says[of] })
+	s := Of(x, func(control.Session) *pb.LoaderUsage { return nil }, func(of control.Session) *pb.ConstructorUsage { return says[of] }, since(nil))
 	page := s.String()
 	for _, want := range []string{
 		"node 0: constructor c9, on no node, has served its dp ranks [0] for 1m15s, as none on the node does\n",

@@ -2,6 +2,7 @@ package status_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/status"
@@ -29,7 +30,7 @@ func Example() {
 		}
 		return u
 	}
-	s := status.Of(snapshot, busy, nil)
+	s := status.Of(snapshot, busy, nil, func(control.Session) time.Duration { return 0 })
 	s.UptimeSec = 90
 	fmt.Print(s)
 	// Output:

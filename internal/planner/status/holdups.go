@@ -25,7 +25,9 @@ const (
 type Holdups struct {
 	looked time.Duration // on clock; 0: not yet
 	spent  time.Duration // by the loop, as of then
+	lost   time.Duration // by the process, as of then
 	by     map[blame]*held
+	pace   pace
 }
 
 type blame struct {
@@ -39,14 +41,19 @@ type held struct {
 	text          string
 }
 
+// stopped is the name of what holds steps up while the planner's process does not run.
+const stopped = "stopped"
+
 // Look takes what holds the next step up now for the reason of the time since the last look; while the loop itself
-// was at work for most of it, or a step may be planned, that is the planner's. now is on clock, spent what
-// the loop has worked in all.
-func (h *Holdups) Look(x control.Holdup, now, spent time.Duration) {
-	dt, work := now-h.looked, spent-h.spent
+// was at work for most of it, or a step may be planned, that is the planner's. What it sees is no reason for the time in
+// which the process did not run, nor is the work that this came amid. acked is how many steps all ranks are done with, now
+// on clock, spent what the loop has worked in all, lost the time in all in which the process did not run.
+func (h *Holdups) Look(x control.Holdup, acked int64, now, spent, lost time.Duration) {
+	dt, work, halt := now-h.looked, spent-h.spent, max(lost-h.lost, 0)
 	first := h.looked == 0
-	h.looked, h.spent = now, spent
-	if first || dt > holdupWindow { // the planner was stopped, or its clock was put forward
+	h.looked, h.spent, h.lost = now, spent, max(lost, h.lost)
+	if first {
+		h.pace.look(x, acked, now, 0)
 		return
 	}
 	if h.by == nil {
@@ -59,12 +66,19 @@ func (h *Holdups) Look(x control.Holdup, now, spent time.Duration) {
 	if x.Cause == control.CauseNothing {
 		return
 	}
-	work = min(work, dt)
-	if x.Cause == control.CauseTrainers && work < dt/2 {
+	halt = min(halt, dt)
+	work = min(work, dt-halt)
+	h.pace.look(x, acked, now, halt)
+	if x.Cause == control.CauseTrainers && work < (dt-halt)/2 {
 		work = 0
 	}
-	h.add(blame{x.Cause, x.Name}, dt-work, x.Text)
+	of, text := blame{x.Cause, x.Name}, x.Text
+	if x.Quiet != "" && halt == 0 && (x.Cause == control.CauseTrainers || x.Cause == control.CauseConstructor) {
+		of, text = blame{control.CauseConstructor, x.Quiet}, "it says nothing"
+	}
+	h.add(of, dt-work-halt, text)
 	h.add(blame{control.CausePlanner, ""}, work, "")
+	h.add(blame{control.CausePlanner, stopped}, halt, "it was stopped or had no CPU")
 }
 
 func (h *Holdups) add(of blame, d time.Duration, text string) {
@@ -76,7 +90,8 @@ func (h *Holdups) add(of blame, d time.Duration, text string) {
 		b = &held{}
 		h.by[of] = b
 	}
-	b.total, b.recent = b.total+d, b.recent+d
+	b.total += d
+	b.recent += time.Duration(float64(holdupWindow) * -math.Expm1(-d.Seconds()/holdupWindow.Seconds())) // d, less what of it is long ago
 	b.text = text
 }
 

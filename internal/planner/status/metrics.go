@@ -2,9 +2,9 @@ package status
 
 import "github.com/millrace-data/millrace/internal/telemetry"
 
-// Observe gives the metrics that say what the status says.
+// Observe gives the metrics that say what the status says, all but the job's name.
 func (s *Service) Observe(put telemetry.Observe) {
-	put(telemetry.JobState, 1, s.Job, s.State)
+	put(telemetry.JobState, 1, s.State)
 	put(telemetry.StepPlanned, float64(s.Planned))
 	put(telemetry.StepAcked, float64(s.Acked))
 	put(telemetry.PlanLead, float64(s.Planned-s.Acked))
@@ -14,7 +14,7 @@ func (s *Service) Observe(put telemetry.Observe) {
 	for _, h := range s.Holdups {
 		put(telemetry.HoldupTime, h.Seconds, h.Cause, h.Name)
 	}
-	if s.Trainers.Ranks > 0 {
+	if s.Joined || s.Trainers.Ranks > 0 { // an alert has something to look at, whoever is lost
 		put(telemetry.TrainersWaitShare, s.Trainers.Share)
 	}
 	put(telemetry.PlannerEpoch, float64(s.Epoch))
@@ -52,6 +52,18 @@ func (s *Service) observeMembers(put telemetry.Observe) {
 	}
 	for of, n := range count {
 		put(telemetry.Members, float64(n), of[0], of[1])
+	}
+	if s.State == "starting" || s.State == "running" { // whoever is there later may go
+		put(telemetry.MembersWanted, float64(s.Wanted.Loaders), "loader")
+		put(telemetry.MembersWanted, float64(s.Wanted.Constructors), "constructor")
+	}
+}
+
+// Want says how many members there are to be, where nothing scales the loaders.
+func (s *Service) Want(loaders, constructors int) {
+	s.Wanted = Wanted{loaders, constructors}
+	if s.Scaling != nil && s.Scaling.Loaders > 0 {
+		s.Wanted.Loaders = s.Scaling.Loaders
 	}
 }
 

@@ -36,8 +36,15 @@ func TestJudge(t *testing.T) {
 		"a slow rank":  {Trainers{Ranks: 4, Share: 0.3, Most: 0.4, MostRank: "rank 1", Least: 0.01, LeastRank: "rank 2"}, steady, 0, "running", "rank", "rank 2", "the others wait for rank 2, which itself waits 1.0 %"},
 		"a rank is missing": {Trainers{Ranks: 1, Share: 0.99, Most: 0.99, MostRank: "rank 0"}, []Holdup{{Cause: "trainers", Share: 1, Text: "trainers: 1 of 2 ranks have not asked for a batch yet: rank dp=1"}},
 			0, "running", "rank", "", "the others wait for ranks that did not come: rank dp=1"},
-		"the way":  {waits, steady, 0, "running", "delivery", "", "take long to reach the ranks"},
-		"one rank": {Trainers{Ranks: 1, Share: 0.05, Most: 0.05, MostRank: "rank 1", Least: 0.05}, nil, 0, "running", "", "", "trainers wait on data, 5.0 % of the last 10 s: what holds"},
+		"a rank that waits less": {Trainers{Ranks: 2, Share: 0.6, Most: 0.9, MostRank: "rank 1", Least: 0.32, LeastRank: "rank 0"}, steady, 0, "running", "delivery", "", "take long to reach the ranks"},
+		"a stopped planner": {waits, []Holdup{{Cause: "planner", Name: "stopped", Share: 0.6}, {Cause: "trainers", Share: 0.4}},
+			0, "running", "planner", "", "the planner was stopped or had no CPU, 60 % of the time"},
+		"a constructor that stutters": {waits, []Holdup{{Cause: "constructor", Name: "C0", Share: 0.3}, {Cause: "trainers", Share: 0.7}},
+			0, "running", "constructor", "C0", "constructor C0 says nothing, 30 % of the time"},
+		"constructors, soon": {Trainers{Ranks: 4}, by("constructor", "", "2 rows"), 1, "running", "constructor", "", "trainers stood still 0.0 % of the last 10 s, as far as they say; 8 steps are ready or under way: constructors do not put"},
+		"a member was away":  {Trainers{Ranks: 4}, by("member", "", "constructor 1 of 2 to connect"), 0, "running", "member", "", "constructor 1 of 2 to connect"},
+		"the way":            {waits, steady, 0, "running", "delivery", "", "take long to reach the ranks"},
+		"one rank":           {Trainers{Ranks: 1, Share: 0.05, Most: 0.05, MostRank: "rank 1", Least: 0.05}, nil, 0, "running", "", "", "trainers wait on data, 5.0 % of the last 10 s: what holds"},
 	} {
 		s := Service{State: c.state, Trainers: c.trainers, Holdups: c.holdups, Planned: 12, Acked: 4, Constructors: []Constructor{{FetchSec: c.fetch, AssembleSec: 1}}}
 		got := Judge(&s)
@@ -72,7 +79,7 @@ func TestTrainersAdd(t *testing.T) {
 	x.add(&pb.TrainerWaits{Ranks: 1, Share: 0.2, Most: 0.2, MostRank: "a", Least: 0.2, LeastRank: "a"})
 	x.add(&pb.TrainerWaits{})
 	x.add(&pb.TrainerWaits{Ranks: 3, Share: 0.4, Most: 0.9, MostRank: "b", Least: 0.1, LeastRank: "c"})
-	if want := (Trainers{4, 0.35000000000000003, 0.9, "b", 0.1, "c"}); x != want {
+	if want := (Trainers{4, 0.35000000000000003, 0.9, "b", 0.1, "c", 0}); x != want {
 		t.Errorf("%+v, want %+v", x, want)
 	}
 }

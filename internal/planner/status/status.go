@@ -7,6 +7,7 @@ package status
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
@@ -44,6 +45,7 @@ type Service struct {
 	Promotions     int                    `json:"promotions"`        // of shadows that took the place of a loader
 	ReadAgain      int                    `json:"blocks_read_again"` // asked of loaders as those that had them were lost
 	Constructors   []Constructor          `json:"constructors"`
+	Wanted         Wanted                 `json:"members_wanted"`
 	Elsewhere      []Elsewhere            `json:"served_elsewhere,omitempty"` // nodes whose ranks have been served from another one for long
 	Stages         []Stage                `json:"stages,omitempty"`           // of sources with functions, by loader
 	Scaling        *Scaling               `json:"scaling,omitempty"`          // none: loaders are not scaled
@@ -51,6 +53,14 @@ type Service struct {
 	Trainers       Trainers               `json:"trainers"`
 	Holdups        []Holdup               `json:"holdups,omitempty"` // what held up most of late comes first
 	Stall          Stall                  `json:"stall"`
+
+	facts facts
+}
+
+// Wanted is how many members there are to be.
+type Wanted struct {
+	Loaders      int `json:"loaders"` // shadows among them
+	Constructors int `json:"constructors"`
 }
 
 // Scaling is what was decided of the number of loaders.
@@ -145,6 +155,7 @@ type Constructor struct {
 	SharedBytes    uint64   `json:"shared_bytes"` // of held_bytes, what ranks of its machine map
 	Ways           []Way    `json:"ways"`
 	GPUs           []GPU    `json:"gpus,omitempty"` // of its machine, where it samples them
+	Trainers       Trainers `json:"trainers"`       // of its ranks
 }
 
 // Way is how some ranks get their batches: shared, stream or calls.
@@ -175,8 +186,8 @@ func waysOf(u *pb.ConstructorUsage, buckets []uint32) []Way {
 	return all
 }
 
-// Of describes the service of a job, with what its members say of themselves.
-func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constructor func(control.Session) *pb.ConstructorUsage) Service {
+// Of describes the service of a job, with what its members say of themselves. quiet is how long a session has said nothing.
+func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constructor func(control.Session) *pb.ConstructorUsage, quiet func(control.Session) time.Duration) Service {
 	s := Service{
 		Job: x.Job, State: x.State, WaitingFor: x.WaitingFor,
 		Joined: x.Joined, Generation: x.Generation, Planned: x.Planned, Acked: x.Acked, End: x.End, EndReason: x.EndReason,
@@ -202,9 +213,10 @@ func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constr
 	for _, c := range x.Constructors {
 		u := constructor(c.Session)
 		s.Constructors = append(s.Constructors, Constructor{c.Name, c.Address, c.Buckets, u.GetHeldBytes(), u.GetBudgetBytes(),
-			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved(), u.GetAssembleSeconds(), u.GetSharedBytes(), waysOf(u, c.Buckets), gpus(u.GetGpus())})
-		s.Trainers.add(u.GetTrainers())
+			u.GetDeliveredBytes(), u.GetDeliveredBatches(), u.GetFetchSeconds(), u.GetWaitSeconds(), c.Suspect, u.GetHedged(), u.GetHedgesWon(), u.GetMoved(), u.GetAssembleSeconds(), u.GetSharedBytes(), waysOf(u, c.Buckets), gpus(u.GetGpus()), Trainers{}})
+		s.hear(x, c, u.GetTrainers(), quiet)
 	}
+	s.lose(x, quiet)
 	s.elsewhere(x.Elsewhere)
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,7 +50,7 @@ func signal(get func(string) string, name string) (on, grpc bool, err error) {
 		}
 		return "", ""
 	}
-	_, endpoint := first("OTEL_EXPORTER_OTLP_"+name+"_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+	variable, endpoint := first("OTEL_EXPORTER_OTLP_"+name+"_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 	switch exporter := get("OTEL_" + name + "_EXPORTER"); exporter {
 	case "otlp":
 		on = true
@@ -61,12 +62,25 @@ func signal(get func(string) string, name string) (on, grpc bool, err error) {
 	}
 	switch from, protocol := first("OTEL_EXPORTER_OTLP_"+name+"_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol {
 	case "", "http/protobuf":
-		return on, false, nil
 	case "grpc":
-		return on, true, nil
+		grpc = true
 	default:
 		return false, false, fault.Userf("%s is %q: valid is grpc or http/protobuf", from, protocol)
 	}
+	if on && endpoint != "" && !isEndpoint(endpoint, grpc) {
+		return false, false, fault.Userf("%s is no URL of a collector: give http://HOST:PORT or https://HOST:PORT", variable)
+	}
+	return on, grpc, nil
+}
+
+// isEndpoint says whether exporters take a text as the address of a collector: what they cannot read they leave out, and
+// send to this machine.
+func isEndpoint(text string, grpc bool) bool {
+	u, err := url.Parse(strings.TrimSpace(text))
+	if err != nil {
+		return false
+	}
+	return (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" || grpc && u.Scheme == "unix"
 }
 
 // TraceEvery is how many steps there are to one that is traced, as OTEL_TRACES_SAMPLER and its argument say:

@@ -16,6 +16,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -77,6 +78,7 @@ func Open(ctx context.Context, opts Options) (x *Exporter, board *telemetry.Boar
 	if env.metrics || env.traces {
 		otel.SetErrorHandler(&complaints{log: opts.Log})
 	}
+	otel.SetLogger(logr.New(internal{opts.Log}))
 	about, err := about(ctx, opts)
 	if err != nil {
 		return x, nil, err

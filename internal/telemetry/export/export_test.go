@@ -134,6 +134,9 @@ func TestRefused(t *testing.T) {
 		"half of TLS":             {Options{Address: "0.0.0.0:0", Security: rpc.Security{CertFile: "x"}}, [2]string{}, "all three"},
 		"exporter":                {Options{}, [2]string{"OTEL_METRICS_EXPORTER", "zipkin"}, "valid is otlp or none"},
 		"sampler":                 {Options{Address: "127.0.0.1:0"}, [2]string{"OTEL_TRACES_SAMPLER", "jaeger_remote"}, "valid is always_on"},
+		"an endpoint of colons":   {Options{}, [2]string{"OTEL_EXPORTER_OTLP_ENDPOINT", "::::"}, "OTEL_EXPORTER_OTLP_ENDPOINT is no URL of a collector"},
+		"one without a scheme":    {Options{}, [2]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "localhost:4317"}, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is no URL"},
+		"one without a host":      {Options{}, [2]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http:///v1/metrics"}, "give http://HOST:PORT"},
 		"protocol":                {Options{}, [2]string{"OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"}, "valid is grpc or http/protobuf"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,6 +161,9 @@ func TestEnvironment(t *testing.T) {
 	}{
 		"nothing":         {nil, asked{}, 0},
 		"an endpoint":     {map[string]string{endpoint: "http://c:4318"}, asked{metrics: true, traces: true}, traceEvery},
+		"one nobody asks": {map[string]string{endpoint: "::::", "OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}, asked{}, 0},
+		"a socket": {map[string]string{endpoint: "unix:///run/otel.sock", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+			asked{metrics: true, traces: true, metricsGRPC: true, tracesGRPC: true}, traceEvery},
 		"one signal's":    {map[string]string{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318/v1/metrics"}, asked{metrics: true}, 0},
 		"the default one": {map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, asked{traces: true}, traceEvery},
 		"no traces":       {map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, asked{metrics: true}, 0},
@@ -260,5 +266,23 @@ func TestOTLP(t *testing.T) {
 	}
 	if text := log.String(); !strings.Contains(text, "did not reach") || strings.Contains(text, "hush") {
 		t.Errorf("the log says %q", text)
+	}
+}
+
+// TestInternal: what OpenTelemetry says of variables that it cannot read is in the log, once, without what they hold.
+func TestInternal(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=hush%zz")
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
+	var log bytes.Buffer
+	x, _, err := Open(t.Context(), Options{Role: "planner", Log: slog.New(slog.NewJSONHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if text := log.String(); !strings.Contains(text, `"level":"WARN","msg":"telemetry: `) || strings.Contains(text, "hush") {
+		t.Errorf("the log says %s", text)
 	}
 }

@@ -443,7 +443,7 @@ class Session:
     def _call_time(self, reply: messages.JoinReply, seconds: float) -> float:
         """Returns the seconds that a call for a step may take.
 
-        One that is ended when nothing comes has all the time that there is.
+        One that is ended when nothing comes is bounded by the wait alone.
         """
         if not self._attention.watches(reply.constructor):
             return seconds
