@@ -152,7 +152,7 @@ func (c *Client) ack(ctx context.Context, position int64) error {
 	defer cancel()
 	at := c.session.now()
 	_, err := pb.NewConstructorClient(at.data).Ack(ctx, &pb.AckRequest{
-		Identity: at.reply.Identity, Generation: at.reply.Generation, Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Epoch: c.session.epochs.Highest(), WaitedUs: c.hasWaited(),
+		Identity: at.reply.Identity, Generation: at.reply.Generation, Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Epoch: c.session.epochs.Highest(), WaitedUs: c.waited.wire(),
 	})
 	return rpc.FromStatus(err)
 }

@@ -200,7 +200,7 @@ func (p *planned) Deliver(stream grpc.BidiStreamingServer[pb.DeliverRequest, pb.
 		table := batch.Table{Step: step, End: step >= p.end}
 		head, err := table.Append(nil)
 		if err == nil {
-			err = rpc.SendPart(stream, head, nil, nil)
+			err = rpc.SendPart(stream, nil, head, nil, nil)
 		}
 		if err != nil {
 			return err

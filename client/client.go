@@ -185,7 +185,7 @@ type Client struct {
 	begun    bool         // Next has returned a batch
 	position atomic.Int64 // the trainer is done with all steps before it
 	carried  atomic.Int64 // the position that the last request for a step took along
-	waited   atomic.Int64 // microseconds that the trainer stood still in Next, its first batch left out
+	waited   waited
 	progress progress
 	stream   atomic.Pointer[stream]
 	until    atomic.Int64 // steps before it may come
@@ -256,10 +256,11 @@ func (c *Client) Next(ctx context.Context) (*Batch, error) {
 	}
 	begin := time.Now()
 	logged := c.logWait(ctx, "for its next batch")
-	b, err := c.take(ctx)
 	if c.begun { // what comes before the first step is the start of a job, not a stall
-		c.waited.Add(time.Since(begin).Microseconds())
+		c.waited.begin(begin)
 	}
+	b, err := c.take(ctx)
+	c.waited.end()
 	logged()
 	if err != nil {
 		if ctx.Err() == nil {
@@ -373,6 +374,3 @@ func (c *Client) Close() error {
 }
 
 var errClosed = fault.Userf("the client is closed; open another one")
-
-// hasWaited is how long the trainer has stood still, as requests say it: microseconds, plus 1, since 0 says nothing.
-func (c *Client) hasWaited() uint64 { return uint64(c.waited.Load()) + 1 }

@@ -63,8 +63,7 @@ func (c *Client) peek(ctx context.Context, step int64) (b *Batch, err error) {
 		return nil, err
 	}
 	defer data.Close()
-	ctx = rpc.Telling(ctx, c.hear)
-	stream, err := pb.NewConstructorClient(data).Peek(ctx, &pb.PeekRequest{Identity: at.Identity, Rank: opts.Rank.wire(), Step: uint64(max(step, 0)), Newest: step == Newest, Hears: true})
+	stream, err := pb.NewConstructorClient(data).Peek(c.hearing(ctx, at.Constructor), &pb.PeekRequest{Identity: at.Identity, Rank: opts.Rank.wire(), Step: uint64(max(step, 0)), Newest: step == Newest, Hears: true})
 	if err != nil {
 		return nil, rpc.FromStatus(err)
 	}

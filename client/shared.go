@@ -124,7 +124,7 @@ func (c *Client) askToShare(ctx context.Context, at *joined, hello *pb.DeliverRe
 	case machine == "":
 		return nil, unshared("this system has no memory that can be shared: it takes Linux")
 	}
-	ctx, cancel := context.WithTimeout(ctx, shareTime)
+	ctx, cancel := rpc.Prompt(ctx, shareTime)
 	defer cancel()
 	reply, err := pb.NewConstructorClient(at.data).Share(ctx, &pb.ShareRequest{Rank: hello.Rank, Join: hello.Join, Machine: machine})
 	switch err = rpc.FromStatus(err); {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -146,7 +147,7 @@ func (c *Client) openLine(ctx context.Context, s *stream, hello *pb.DeliverReque
 		hello.Unshared = *why
 	}
 	life := rpc.Owing(context.Background(), func() bool { return c.owed(s) })
-	life, cancel := context.WithCancel(rpc.Telling(life, c.hear))
+	life, cancel := context.WithCancel(c.hearing(life, s.at.reply.Constructor))
 	defer context.AfterFunc(ctx, cancel)()
 	opened, err := pb.NewConstructorClient(s.at.data).Deliver(life)
 	if err == nil {
@@ -161,7 +162,7 @@ func (c *Client) openLine(ctx context.Context, s *stream, hello *pb.DeliverReque
 
 // where is how far the trainer is, and how much may come.
 func (c *Client) where() *pb.DeliverRequest {
-	return &pb.DeliverRequest{Acked: uint64(c.position.Load()), Until: uint64(c.until.Load()), Epoch: c.session.epochs.Highest(), WaitedUs: c.hasWaited()}
+	return &pb.DeliverRequest{Acked: uint64(c.position.Load()), Until: uint64(c.until.Load()), Epoch: c.session.epochs.Highest(), WaitedUs: c.waited.wire()}
 }
 
 // tell says on the stream how far the trainer is. It returns false if there is none. On a stream
@@ -191,6 +192,22 @@ func (c *Client) hear(address string, w *pb.Waiting) {
 	c.progress.hear("the constructor at "+address, w)
 }
 
+// sayEvery is the time after which a rank that still receives a step says again how far it is, and that it waits. A
+// constructor that hears nothing for long takes its rank for gone, and what it asks may be stuck behind the step.
+const sayEvery = 2 * time.Second
+
+// hearing is the context of a call for data to a constructor, of which every word and every piece counts.
+func (c *Client) hearing(ctx context.Context, address string) context.Context {
+	who, said := "the constructor at "+address, time.Now()
+	return rpc.Coming(rpc.Telling(ctx, c.hear), func(have int, of uint64) {
+		c.progress.came(who, have, of)
+		if uint64(have) < of && time.Since(said) > sayEvery {
+			said = time.Now()
+			c.tell()
+		}
+	})
+}
+
 // spare is memory for a batch: that of one that was released, if there is any.
 func (c *Client) spare() *memory {
 	select {
@@ -205,9 +222,9 @@ func (c *Client) spare() *memory {
 // callFor asks for a step by a call of its own, where the rank has joined.
 func (c *Client) callFor(ctx context.Context, at *joined, step int64) (*Batch, error) {
 	position := c.position.Load()
-	call, err := pb.NewConstructorClient(at.data).Batch(rpc.Telling(ctx, c.hear), &pb.BatchRequest{
+	call, err := pb.NewConstructorClient(at.data).Batch(c.hearing(ctx, at.reply.Constructor), &pb.BatchRequest{
 		Identity: at.reply.Identity, Generation: at.reply.Generation,
-		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Hears: true, Epoch: c.session.epochs.Highest(), WaitedUs: c.hasWaited(),
+		Step: uint64(step), Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Hears: true, Epoch: c.session.epochs.Highest(), WaitedUs: c.waited.wire(),
 	})
 	if err != nil {
 		return nil, rpc.FromStatus(err)

@@ -54,6 +54,7 @@ type progress struct {
 	mu    sync.Mutex
 	moved time.Time // something did last
 	ranks bool      // that are waited for
+	have  int       // bytes of a step, of which more never came so far
 	words []word    // in the order in which their speakers were met
 }
 
@@ -98,7 +99,22 @@ func (p *progress) answered(who string) {
 func (p *progress) move() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.moved, p.ranks, p.words = time.Now(), false, nil
+	p.moved, p.ranks, p.words, p.have = time.Now(), false, nil, 0
+}
+
+// came takes that a server has sent a part of a step: a link may be too slow for a whole one in the time for which
+// nothing may move. What an attempt before got as well does not count, or a link that breaks again and again
+// would count as one that brings steps.
+func (p *progress) came(who string, have int, of uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ranks = false
+	if have > p.have {
+		p.moved, p.have = time.Now(), have
+	}
+	if uint64(have) < of {
+		p.say(who, fmt.Sprintf("sends the step, and %d of %d bytes have come", have, of))
+	}
 }
 
 // wait is a call of the trainer, that waits.
@@ -189,10 +205,11 @@ func (w *wait) look(done <-chan struct{}, end context.CancelFunc) error {
 }
 
 // whyAfter is how long a planner may take to answer before it is asked what it waits for, and
-// whyEvery the time between two such questions.
+// whyEvery the time between two such questions. The answer, which waits for nothing, may take whyTime.
 const (
 	whyAfter = 2 * time.Second
 	whyEvery = 5 * time.Second
+	whyTime  = 3 * time.Second
 )
 
 // ask asks the planner that answered last and, as long as that is lost, the others in turn. One that
@@ -232,7 +249,7 @@ func (c *Client) askWhy(ctx context.Context, x planner) {
 		case <-ctx.Done():
 			return
 		}
-		asking, cancel := context.WithTimeout(ctx, whyEvery)
+		asking, cancel := rpc.Prompt(ctx, whyTime)
 		w, err := pb.NewPlannerClient(x.conn).Why(asking, &pb.WhyRequest{})
 		cancel()
 		switch {

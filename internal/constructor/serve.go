@@ -56,7 +56,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 		return rpc.ToStatus(err)
 	}
 	size := len(body)
-	err = sendPart(stream, head, body, done)
+	err = sendPart(stream, nil, head, body, done)
 	c.traceDelivery(caller.Rank, got, begun, size, "call")
 	return err
 }
@@ -83,13 +83,13 @@ func (c *Constructor) partOf(got *deliver.Step, r deliver.Rank, copies bool, buf
 }
 
 // sendPart sends a batch.
-func sendPart(stream grpc.ServerStream, head, body []byte, done func()) error {
+func sendPart(stream grpc.ServerStream, pace *rpc.Pace, head, body []byte, done func()) error {
 	if failpoint.Enabled && failpoint.Tear(failpoint.FrameMiddle) {
-		_ = rpc.SendPart(stream, head, body[:len(body)/2], nil)
+		_ = rpc.SendPart(stream, pace, head, body[:len(body)/2], nil)
 		time.Sleep(10 * time.Millisecond) // the transport writes when it likes
 		failpoint.Die()
 	}
-	return rpc.SendPart(stream, head, body, done)
+	return rpc.SendPart(stream, pace, head, body, done)
 }
 
 // Ack implements the Constructor service.

@@ -36,6 +36,7 @@ type stream struct {
 	grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]
 	c      *Constructor
 	copies bool // as DeliverRequest has it
+	pace   *rpc.Pace
 }
 
 func (s stream) way() string { return deliver.Stream }
@@ -54,10 +55,12 @@ func (s stream) send(got *deliver.Step, r deliver.Rank) (int, error) {
 		return 0, err
 	}
 	size := len(body) // done gives body to another one
-	return size, sendPart(s.BidiStreamingServer, head, body, done)
+	return size, sendPart(s.BidiStreamingServer, s.pace, head, body, done)
 }
 
-func (s stream) finish(head []byte) error { return sendPart(s.BidiStreamingServer, head, nil, nil) }
+func (s stream) finish(head []byte) error {
+	return sendPart(s.BidiStreamingServer, s.pace, head, nil, nil)
+}
 
 // delivery serves a rank on its line: its steps go down as far as it has room for them, and how far it is
 // comes up. Two goroutines serve it: that of the call sends, the other one hears.
@@ -91,7 +94,7 @@ func (c *Constructor) Deliver(s grpc.BidiStreamingServer[pb.DeliverRequest, pb.F
 	if err != nil {
 		return err
 	}
-	if err := c.deliver(s.Context(), hello, stream{s, c, hello.Copies}); err != nil {
+	if err := c.deliver(s.Context(), hello, stream{s, c, hello.Copies, &rpc.Pace{}}); err != nil {
 		return refusal(err)
 	}
 	return nil
@@ -100,7 +103,7 @@ func (c *Constructor) Deliver(s grpc.BidiStreamingServer[pb.DeliverRequest, pb.F
 // deliver serves a rank until it leaves, or an error ends its line. Whoever calls it ends Recv then.
 func (c *Constructor) deliver(ctx context.Context, hello *pb.DeliverRequest, on line) error {
 	d := &delivery{c: c, line: on, next: hello.Step, nudge: make(chan struct{}, 1)}
-	d.caller = deliver.Caller{Rank: deliver.RankOf(hello.Rank), Generation: hello.Generation, Join: hello.Join, Identity: hello.Identity, Now: &d.acked}
+	d.caller = deliver.Caller{Rank: deliver.RankOf(hello.Rank), Generation: hello.Generation, Join: hello.Join, Identity: hello.Identity, Waited: hello.WaitedUs, Now: &d.acked}
 	ctx, leave, err := c.steps.Attend(ctx, d.caller.Rank, deliver.Way{Name: on.way(), Reason: hello.Unshared})
 	if err != nil {
 		return err

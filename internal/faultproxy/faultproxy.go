@@ -1,5 +1,5 @@
 // Package faultproxy is a TCP proxy for tests that does what broken networks and machines do:
-// it stops carrying bytes while connections stay open, carries one in a while, or resets them.
+// it stops carrying bytes while connections stay open, of all or of those that are open, carries few, or resets them.
 //
 // It owns the connections through it and never looks at what they carry.
 package faultproxy
@@ -29,8 +29,11 @@ type Proxy struct {
 	changed *sync.Cond // of mu
 	target  string
 	mode    Mode
+	rate    int // bytes a second, of each direction of a connection; 0: any
 	closed  bool
 	conns   map[*net.TCPConn]bool
+	dead    map[*net.TCPConn]bool // of conns: forgotten
+	made    int                   // connections so far
 }
 
 // Start returns a proxy on a free port of 127.0.0.1. Connections are closed until Forward has
@@ -40,7 +43,7 @@ func Start() (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{listener: l, conns: map[*net.TCPConn]bool{}}
+	p := &Proxy{listener: l, conns: map[*net.TCPConn]bool{}, dead: map[*net.TCPConn]bool{}}
 	p.changed = sync.NewCond(&p.mu)
 	p.wait.Go(p.accept)
 	return p, nil
@@ -55,11 +58,33 @@ func (p *Proxy) Forward(target string) { p.update(func() { p.target = target }) 
 // Set changes how bytes are treated, of connections that are open, too.
 func (p *Proxy) Set(m Mode) { p.update(func() { p.mode = m }) }
 
+// Limit has each direction of a connection carry at most this many bytes a second; 0: any.
+func (p *Proxy) Limit(rate int) { p.update(func() { p.rate = rate }) }
+
+// Forget has connections that are open carry nothing any more, without a word, while new ones work: so does a router that
+// lost what it knew of them.
+func (p *Proxy) Forget() {
+	p.update(func() {
+		for c := range p.conns {
+			p.dead[c] = true
+		}
+	})
+}
+
+// Made is how many connections there were so far.
+func (p *Proxy) Made() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.made
+}
+
 // Reset resets all connections that are open.
 func (p *Proxy) Reset() {
 	p.update(func() {
 		for c := range p.conns {
 			_ = c.SetLinger(0) // so that closing resets it; one that is closed already is of no interest
+		}
+		for c := range p.conns { // after all: whoever carries bytes closes the other side
 			c.Close()
 		}
 	})
@@ -103,6 +128,7 @@ func (p *Proxy) join(in *net.TCPConn) {
 	out := conn.(*net.TCPConn)
 	p.mu.Lock()
 	over := p.closed
+	p.made++
 	p.conns[in], p.conns[out] = true, true
 	p.mu.Unlock()
 	if over {
@@ -119,8 +145,10 @@ func (p *Proxy) join(in *net.TCPConn) {
 	both.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.conns, in)
-	delete(p.conns, out)
+	for _, c := range []*net.TCPConn{in, out} {
+		delete(p.conns, c)
+		delete(p.dead, c)
+	}
 }
 
 // carry carries bytes one way.
@@ -132,7 +160,7 @@ func (p *Proxy) carry(to, from *net.TCPConn) {
 			return
 		}
 		for rest := buf[:n]; len(rest) > 0; {
-			part := rest[:p.room(len(rest))]
+			part := rest[:p.room(from, len(rest))]
 			rest = rest[len(part):]
 			if _, err := to.Write(part); err != nil {
 				return
@@ -141,17 +169,24 @@ func (p *Proxy) carry(to, from *net.TCPConn) {
 	}
 }
 
-// room waits until bytes are carried, and returns how many of n at a time.
-func (p *Proxy) room(n int) int {
+// room waits until bytes of a connection are carried, and returns how many of n at a time.
+func (p *Proxy) room(of *net.TCPConn, n int) int {
 	p.mu.Lock()
-	for p.mode == Stall && !p.closed {
+	for (p.mode == Stall || p.dead[of]) && !p.closed {
 		p.changed.Wait()
 	}
-	slow := p.mode == Trickle && !p.closed
+	slow, rate := p.mode == Trickle && !p.closed, p.rate
+	if p.closed {
+		rate = 0
+	}
 	p.mu.Unlock()
-	if slow {
+	switch {
+	case slow:
 		time.Sleep(time.Second)
 		return 1
+	case rate > 0:
+		n = min(n, rate/20+1)
+		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
 	}
 	return n
 }

@@ -56,8 +56,38 @@ func TestModes(t *testing.T) {
 		t.Errorf("stalled: %d, %v", n, err)
 	}
 	p.Set(faultproxy.Trickle)
-	if n, err := echo(10, 4*time.Second); n > 4 || !errors.Is(err, os.ErrDeadlineExceeded) {
+	n, err := echo(10, 4*time.Second)
+	if n > 4 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("trickled: %d, %v", n, err)
+	}
+	p.Set(faultproxy.Carry)
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, make([]byte, 20-n)); err != nil { // what is left of those before
+		t.Fatal(err)
+	}
+	p.Limit(100_000)
+	if begin := time.Now(); true {
+		if n, err := echo(50_000, 10*time.Second); n != 50_000 || time.Since(begin) < 450*time.Millisecond {
+			t.Errorf("limited: %d in %v, %v", n, time.Since(begin), err)
+		}
+	}
+	p.Limit(0)
+	p.Forget()
+	if n, err := echo(10, 300*time.Millisecond); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("forgotten: %d, %v", n, err)
+	}
+	old := c
+	defer old.Close()
+	if c, err = net.Dial("tcp", p.Address()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := echo(10, 10*time.Second); n != 10 {
+		t.Errorf("a new connection: %d, %v", n, err)
+	}
+	if n := p.Made(); n != 2 {
+		t.Errorf("%d connections were made", n)
 	}
 	p.Reset()
 	if _, err := echo(10, 10*time.Second); !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {

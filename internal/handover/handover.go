@@ -158,7 +158,7 @@ func (r *remote) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.S
 	}
 	body, err := rpc.ReceiveBody(stream, &pb.FetchHeader{}, nil)
 	if err != nil {
-		return nil, rpc.FromStatus(err)
+		return nil, rpc.Lost(rpc.FromStatus(err))
 	}
 	return samples.Decode(body)
 }

@@ -15,7 +15,7 @@ import (
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
-// frameBytes is the body of one frame. A message of up to 1 MiB stays in
+// frameBytes is the most that the body of one frame has (see Pace). A message of up to 1 MiB stays in
 // grpc-go's pooled buffers; a few bytes of header must fit beside it.
 const frameBytes = 1_048_000
 
@@ -36,21 +36,28 @@ func SendBody(stream grpc.ServerStream, header proto.Message, body []byte, done 
 	if err != nil {
 		return fmt.Errorf("encoding a frame header: %w", err)
 	}
-	return SendPart(stream, head, body, done)
+	return SendPart(stream, nil, head, body, done)
 }
 
-// SendPart is SendBody for one of several bodies of a stream, whose header is head.
-func SendPart(stream grpc.ServerStream, head, body []byte, done func()) error {
-	frames := max((len(body)+frameBytes-1)/frameBytes, 1)
+// SendPart is SendBody for one of several bodies of a stream, whose header is head. pace is kept from one to the
+// next; nil is that of a stream which has one.
+func SendPart(stream grpc.ServerStream, pace *Pace, head, body []byte, done func()) error {
+	if pace == nil {
+		pace = &Pace{}
+	}
+	pace.begin()
 	pool := &countdown{done: done}
-	pool.left.Store(int64(frames))
-	for range frames {
-		n := min(len(body), frameBytes)
+	pool.left.Store(1) // SendPart itself
+	for first := true; first || len(body) > 0; first = false {
+		n := min(len(body), pace.piece())
+		pool.left.Add(1)
 		if err := stream.SendMsg(&outgoing{head, body[:n], pool}); err != nil {
 			return err
 		}
+		pace.sent(n)
 		head, body = nil, body[n:]
 	}
+	pool.Put(nil)
 	return nil
 }
 
@@ -77,6 +84,7 @@ func SendWritten(stream grpc.ServerStream, header proto.Message, write func(io.W
 		return fmt.Errorf("encoding a frame header: %w", err)
 	}
 	w := &frameWriter{stream: stream, head: head}
+	w.pace.begin()
 	if err := write(w); err != nil {
 		return err
 	}
@@ -89,32 +97,53 @@ func SendWritten(stream grpc.ServerStream, header proto.Message, write func(io.W
 // frameWriter sends what is written to it.
 type frameWriter struct {
 	stream grpc.ServerStream
+	pace   Pace
 	head   []byte // nil once it was sent
 	open   *frame // nil: empty
+	size   int    // that open is sent with
 }
 
 // frame is the memory of one frame, and the pool that it goes back to.
 type frame struct {
 	n      int
-	memory [frameBytes]byte
+	memory []byte
+	home   *sync.Pool
 }
 
-var frames = sync.Pool{New: func() any { return new(frame) }}
+var (
+	frames = sync.Pool{New: func() any { return &frame{memory: make([]byte, frameBytes)} }}
+	pieces = sync.Pool{New: func() any { return &frame{memory: make([]byte, pieceBytes)} }}
+)
+
+// frameOf is empty memory for a frame of some size.
+func frameOf(size int) *frame {
+	home := &frames
+	if size <= pieceBytes {
+		home = &pieces
+	}
+	f := home.Get().(*frame)
+	f.n, f.home = 0, home
+	return f
+}
 
 func (f *frame) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
-func (f *frame) Put(*[]byte) { frames.Put(f) }
+func (f *frame) Put(*[]byte) {
+	if f.home != nil {
+		f.home.Put(f)
+	}
+}
 
 func (w *frameWriter) Write(p []byte) (written int, err error) {
 	for len(p) > 0 {
 		if w.open == nil {
-			w.open = frames.Get().(*frame)
-			w.open.n = 0
+			w.size = w.pace.piece()
+			w.open = frameOf(w.size)
 		}
-		n := copy(w.open.memory[w.open.n:], p)
+		n := copy(w.open.memory[w.open.n:w.size], p)
 		w.open.n += n
 		written, p = written+n, p[n:]
-		if w.open.n == frameBytes {
+		if w.open.n == w.size {
 			if err := w.flush(); err != nil {
 				return written, err
 			}
@@ -129,9 +158,14 @@ func (w *frameWriter) flush() error {
 	if f == nil {
 		f = &frame{}
 	}
-	out := &outgoing{w.head, f.memory[:f.n], f}
+	n := f.n // of memory that is another's after it was sent
+	out := &outgoing{w.head, f.memory[:n], f}
 	w.head, w.open = nil, nil
-	return w.stream.SendMsg(out)
+	if err := w.stream.SendMsg(out); err != nil {
+		return err
+	}
+	w.pace.sent(n)
+	return nil
 }
 
 // sized is a frame header that announces a body.

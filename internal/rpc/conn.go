@@ -87,6 +87,9 @@ const maxMessage = 256 << 20
 // silence, given up 10 s later.
 const keepAlive = 10 * time.Second
 
+// serverPatience is how long a server waits for the answer to its ping, which may come behind a step on a slow link.
+const serverPatience = 30 * time.Second
+
 // connectTime is how long a connection may take to be there: a process that is stopped takes
 // connections and says nothing on them.
 const connectTime = 5 * time.Second
@@ -106,7 +109,7 @@ func NewServer(sec Security, with ...grpc.ServerOption) (*grpc.Server, error) {
 		experimental.BufferPool(frameBuffers),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepAlive / 2, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepAlive, Timeout: keepAlive}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepAlive, Timeout: serverPatience}),
 	}
 	if sec.enabled() {
 		config, err := sec.config()
@@ -128,7 +131,7 @@ func Dial(address string, sec Security) (Conn, error) {
 		return nil, err
 	}
 	if sec.carrier != nil {
-		return &heard{sec.carrier.Connect(address), &listener{address: address}}, nil
+		return newLink(address, func() (Conn, error) { return sec.carrier.Connect(address), nil })
 	}
 	creds := insecure.NewCredentials()
 	if sec.enabled() {
@@ -139,7 +142,7 @@ func Dial(address string, sec Security) (Conn, error) {
 		creds = credentials.NewTLS(config)
 	}
 	target, dialer := sec.target(address)
-	conn, err := grpc.NewClient(target, dialer,
+	options := []grpc.DialOption{dialer,
 		grpc.WithTransportCredentials(creds),
 		grpc.WithPerRPCCredentials(&caller{keys: sec.Of(address).keys(), tls: sec.enabled()}),
 		grpc.WithNoProxy(), // a cluster's proxy is for the world outside, and does not know its pods
@@ -147,8 +150,8 @@ func Dial(address string, sec Security) (Conn, error) {
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(Codec()), grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepAlive, Timeout: keepAlive}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}),
-		grpc.WithStreamInterceptor((&listener{address: address}).stream),
-	)
+	}
+	conn, err := newLink(address, func() (Conn, error) { return grpc.NewClient(target, options...) })
 	if err != nil {
 		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)
 	}
@@ -173,7 +176,7 @@ func checkAddress(address string) error {
 	if n, bad := strconv.ParseUint(port, 10, 16); err != nil || bad != nil || n == 0 || host == "" || strings.ContainsAny(host, "/ ") {
 		return fault.Userf("address %q is none: give HOST:PORT, such as 127.0.0.1:7070, or unix:PATH", address)
 	}
-	return nil
+	return checkHost(host, address)
 }
 
 // OnlyHere reports whether a role that found its planner off loopback can itself be

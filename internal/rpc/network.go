@@ -57,20 +57,6 @@ type Conn interface {
 	ResetConnectBackoff()
 }
 
-// heard is a carrier's connection. A listener watches its calls for data, as it does on gRPC's.
-type heard struct {
-	Conn
-	listener *listener
-}
-
-// NewStream implements grpc.ClientConnInterface.
-func (h *heard) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	open := func(ctx context.Context, desc *grpc.StreamDesc, _ *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		return h.Conn.NewStream(ctx, desc, method, opts...)
-	}
-	return h.listener.stream(ctx, desc, nil, method, open, opts...)
-}
-
 // served is a gRPC server and its listener.
 type served struct {
 	*grpc.Server

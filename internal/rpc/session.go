@@ -23,6 +23,7 @@ const leaveTime = time.Second
 type Session[Q, R any] struct {
 	talk   *talk
 	to     string // address of the planner
+	conn   Conn   // to it
 	sender *Sender[*Q]
 	stream grpc.BidiStreamingClient[Q, R]
 	cut    context.CancelFunc // ends the stream
@@ -38,14 +39,17 @@ type ended struct{ err error }
 func (e *ended) Error() string { return e.err.Error() }
 func (e *ended) Unwrap() error { return e.err }
 
-func (s *Session[Q, R]) lost(err error) error { return &ended{s.talk.role.lost(s.to, err)} }
+func (s *Session[Q, R]) lost(err error) error { return &ended{s.talk.lost(s.to, err)} }
 
-func (r *Role) lost(planner string, err error) error {
+func (t *talk) lost(planner string, err error) error {
 	class := fault.Lost
-	if err = FromStatus(err); fault.ClassOf(err) == fault.User {
+	if err = FromStatus(err); t.met {
+		err = Lost(err)
+	}
+	if fault.ClassOf(err) == fault.User {
 		class = fault.User
 	}
-	return fault.As(class, fmt.Errorf("%s %s: the session with the planner at %s ended: %w", r.Kind, r.ID, planner, err))
+	return fault.As(class, fmt.Errorf("%s %s: the session with the planner at %s ended: %w", t.role.Kind, t.role.ID, planner, err))
 }
 
 // Send sends one message. After the session ended in order it does nothing.

@@ -53,7 +53,7 @@ func FromStatus(err error) error {
 		return err
 	}
 	var text error = &coded{s.Message(), s.Code()}
-	if _, silent := Silent(err); silent {
+	if _, silent := Silent(err); silent || notOurs(err) {
 		text = err
 	}
 	switch s.Code() {
@@ -100,10 +100,10 @@ func Unknown(err error) bool {
 }
 
 // OtherService says whether a server refused a request because it answers those with another access key, or does not
-// know the call at all: to a caller that it has answered before, it is another one.
+// know the call at all, or is no Millrace service: to a caller that it has answered before, it is another one.
 func OtherService(err error) bool {
 	code := codeOf(err)
-	return code == codes.Unauthenticated || code == codes.Unimplemented
+	return code == codes.Unauthenticated || code == codes.Unimplemented || notOurs(err)
 }
 
 // JoinAgain says whether a constructor refused a request because the rank has to join again.

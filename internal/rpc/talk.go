@@ -73,7 +73,7 @@ func Talk[Q, R any](ctx context.Context, r Role, open Open[Q, R], hello Hello[Q]
 			}
 			s.cut()
 			if s.quiet.Load() {
-				t.connectAgain(s.to)
+				renew(s.conn)
 			}
 			if s.heard {
 				t.alone()
@@ -112,6 +112,7 @@ type talk struct {
 	role     *Role
 	planners []candidate
 	next     int       // of planners, to be tried
+	met      bool      // one of them has answered
 	since    time.Time // without a planner
 	logged   time.Time // last line about that
 	pause    Backoff
@@ -138,20 +139,6 @@ func (t *talk) dial() error {
 	return nil
 }
 
-// connectAgain makes another connection to a planner that fell silent: the connection may be half open, and gRPC
-// would open the next session on it until it finds out by itself, after 20 s.
-func (t *talk) connectAgain(address string) {
-	for i, p := range t.planners {
-		if p.address != address {
-			continue
-		}
-		if conn, err := Dial(address, t.role.Security); err == nil { // as it did before
-			p.conn.Close()
-			t.planners[i].conn = conn
-		}
-	}
-}
-
 func (t *talk) close() {
 	for _, p := range t.planners {
 		p.conn.Close()
@@ -166,6 +153,7 @@ func (t *talk) alone() {
 
 // connected notes a planner that answers.
 func (t *talk) connected(to string) {
+	t.met = true
 	t.role.Log.Info("connected to the planner", "planner", to, "address", t.role.Address, "epoch", t.role.Epochs.Highest())
 	if OnlyHere(t.role.Address, to) {
 		t.role.Log.Warn(t.role.Callers+" on other machines cannot reach this address: give --listen HOST:PORT, or --advertise", "address", t.role.Address)
@@ -219,9 +207,9 @@ func openSession[Q, R any](ctx context.Context, t *talk, open Open[Q, R]) (*Sess
 		if err == nil || status.Code(err) == codes.Canceled {
 			err = fault.Lostf("it did not answer within %v", answerTime)
 		}
-		return nil, &ended{t.role.lost(p.address, err)}
+		return nil, &ended{t.lost(p.address, err)}
 	}
-	return &Session[Q, R]{talk: t, to: p.address, sender: NewSender(stream.Send), stream: stream, cut: cut}, nil
+	return &Session[Q, R]{talk: t, to: p.address, conn: p.conn, sender: NewSender(stream.Send), stream: stream, cut: cut}, nil
 }
 
 // Addresses are those of a list that commas separate: of a planner, and of those that may take

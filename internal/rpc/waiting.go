@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -194,20 +193,20 @@ func (l *listener) limit() int { return int(max(l.rounds.Load(), quietRounds)) }
 // dataCalls are those that listeners watch.
 var dataCalls = []string{pb.Constructor_Deliver_FullMethodName, pb.Constructor_Batch_FullMethodName, pb.Constructor_Peek_FullMethodName, pb.Loader_Fetch_FullMethodName}
 
-// stream is a grpc.StreamClientInterceptor.
-func (l *listener) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if !slices.Contains(dataCalls, method) {
-		return open(ctx, desc, conn, method, opts...)
-	}
+// stream opens a call for data on a connection.
+func (l *link) stream(ctx context.Context, w *wire, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stream, err := open(ctx, desc, conn, method, opts...)
+	stream, err := w.NewStream(ctx, desc, method, opts...)
 	if err != nil {
 		cancel(nil)
-		return nil, err
+		return nil, l.listener.explain(w, err)
 	}
-	h := &heardStream{ClientStream: stream, ctx: ctx, cancel: cancel, listener: l, since: time.Now(), limit: l.limit()}
+	h := &heardStream{ClientStream: stream, ctx: ctx, cancel: cancel, listener: l.listener, since: time.Now(), limit: l.listener.limit(), wire: w}
+	h.silent = func() { l.silent(w, h.heard.Load()) }
+	h.heard.Store(w.heard.Load())
 	h.tell, _ = ctx.Value(tellKey{}).(func(string, *pb.Waiting))
 	h.owed, _ = ctx.Value(owedKey{}).(func() bool)
+	h.coming, _ = ctx.Value(comingKey{}).(func(int, uint64))
 	h.attend()
 	return h, nil
 }
@@ -220,6 +219,7 @@ func (h *heardStream) attend() {
 	h.attention = attend(waitingEvery, h.allowed(0), h.owed, func(rounds int) {
 		h.listener.rounds.Store(int32(min(2*h.allowed(0), mostRounds)))
 		h.cancel(&silentError{h.listener.address, time.Duration(rounds) * waitingEvery})
+		h.silent()
 	})
 	context.AfterFunc(h.ctx, h.attention.End) // nobody may receive any more who would meet the end
 }
@@ -235,12 +235,16 @@ type heardStream struct {
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	listener  *listener
-	attention *Attention // nil: of a server that does not say Waiting, as far as is known
+	wire      *wire
+	heard     atomic.Uint64 // of wire, when this call heard something last, or began
+	silent    func()        // tells the link that it is
+	attention *Attention    // nil: of a server that does not say Waiting, as far as is known
 	begun     bool
 	since     time.Time
 	limit     int                                 // of rounds without a frame, at the beginning
 	tell      func(address string, _ *pb.Waiting) // may be nil
 	owed      func() bool                         // of a stream with several answers; nil: one is always owed
+	coming    func(have int, of uint64)           // may be nil
 }
 
 type tellKey struct{}
@@ -259,11 +263,22 @@ func Owing(ctx context.Context, owed func() bool) context.Context {
 	return context.WithValue(ctx, owedKey{}, owed)
 }
 
+type comingKey struct{}
+
+// Coming returns a context for a call for data: with each piece of a body it is said how much of it is there, by the
+// goroutine that receives.
+func Coming(ctx context.Context, coming func(have int, of uint64)) context.Context {
+	return context.WithValue(ctx, comingKey{}, coming)
+}
+
 // RecvMsg receives a frame.
 func (h *heardStream) RecvMsg(m any) error {
 	in, data := m.(*incoming)
 	fresh := data && in.waiting == nil && in.header == nil
 	err := h.ClientStream.RecvMsg(m)
+	if err == nil {
+		h.heard.Store(h.wire.heard.Add(1))
+	}
 	if h.owed != nil && fresh { // the wait for this answer may not have begun with the call
 		h.since = time.Now()
 	}
@@ -282,6 +297,9 @@ func (h *heardStream) RecvMsg(m any) error {
 	}
 	if data && in.waiting != nil && in.header == nil && h.tell != nil {
 		h.tell(h.listener.address, in.waiting)
+	}
+	if data && in.header != nil && h.coming != nil {
+		h.coming(len(in.body), in.size)
 	}
 	if h.owed != nil && data && in.whole() {
 		h.attend()
@@ -313,7 +331,7 @@ func (h *heardStream) end(err error) error {
 	if ok && !errors.Is(err, io.EOF) {
 		return silent
 	}
-	return err
+	return h.listener.explain(h.wire, err)
 }
 
 // silentError is the end of an attempt whose server said nothing at all. It is a status, as

@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -157,6 +158,7 @@ func (s *Steps) clear(r *pb.Restart) {
 	for _, dp := range s.job.GetBuckets() {
 		s.addBucket(dp, next, r.Resent || next > r.Moved.GetTo())
 	}
+	maps.DeleteFunc(s.ways, func(r Rank, _ Way) bool { _, here := s.acked[r]; return !here })
 	s.positions = newTally(next, len(s.acked))
 	s.takeAlong(acked, advanced)
 }

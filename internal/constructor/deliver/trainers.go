@@ -9,7 +9,7 @@ import (
 )
 
 // How long trainers stand still for data, by their own clocks: that is what the service is there to
-// avoid. Each request of a rank says how long its trainer has waited in all; of a wait that goes on, the
+// avoid. Each request of a rank says how long its trainer has waited in all, up to now; of a wait that goes on after that, the
 // constructor knows since when.
 
 const (
@@ -28,6 +28,7 @@ type trainer struct {
 	said    time.Duration            // by it, in all
 	total   time.Duration            // by all clients of the rank
 	stands  time.Time                // when it was done with the step before
+	told    time.Time                // when it said something new of its waits
 	counted time.Duration            // of total, and of a wait that goes on
 	marks   [waitMarks]time.Duration // counted at the last looks
 	began   time.Time                // it is looked at since then
@@ -103,7 +104,11 @@ func (s *Steps) trainerOf(r Rank) *trainer {
 // hearWait takes what a request says of its rank's trainer; one of an older client says nothing. The lock is held.
 func (s *Steps) hearWait(c Caller) {
 	if c.Waited > 0 {
-		s.trainerOf(c.Rank).say(c.Join, time.Duration(c.Waited-1)*time.Microsecond)
+		t := s.trainerOf(c.Rank)
+		before := t.total
+		if t.say(c.Join, time.Duration(c.Waited-1)*time.Microsecond); t.total > before {
+			t.told = time.Now()
+		}
 	}
 }
 
@@ -114,13 +119,17 @@ func (s *Steps) lookAtTrainers(now time.Time) {
 		return
 	}
 	for r, t := range s.trainers {
-		goesOn := time.Duration(0)
-		if s.waits(r) {
-			goesOn = now.Sub(latest(s.waiting[r].since, t.stands))
-		}
-		t.count(dt, goesOn)
+		t.count(dt, s.goesOn(r, now))
 		t.mark(s.seen.last, from, s.seen.times[from], now)
 	}
+}
+
+// goesOn is how long a wait goes on of which the trainer has told nothing. The lock is held.
+func (s *Steps) goesOn(r Rank, now time.Time) time.Duration {
+	if t := s.trainers[r]; s.waits(r) {
+		return now.Sub(latest(latest(s.waiting[r].since, t.stands), t.told))
+	}
+	return 0
 }
 
 func latest(a, b time.Time) time.Time {

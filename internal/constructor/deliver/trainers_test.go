@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -73,4 +74,30 @@ func TestTrainerShare(t *testing.T) {
 	if _, _, ok := l.next(now.Add(waitLook / 2)); ok {
 		t.Error("there are more looks than are kept")
 	}
+}
+
+// TestToldWhileItWaits: of a wait that goes on, what the client has told counts once: the constructor counts from then on.
+func TestToldWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := manyRanks(1, 1)
+		r := Rank{}
+		s.arrive(r, 0, time.Now())
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.hearWait(Caller{Rank: r, Join: 1, Waited: 1})
+		s.lookAtTrainers(time.Now())
+		x := s.trainers[r]
+		for range 4 {
+			time.Sleep(time.Second)
+			s.hearWait(Caller{Rank: r, Join: 1, Waited: uint64(x.said.Microseconds()) + 1e6 + 1})
+			s.hearWait(Caller{Rank: r, Join: 1, Waited: 1}) // of before
+		}
+		if goesOn := s.goesOn(r, time.Now()); goesOn != 0 || x.said != 4*time.Second {
+			t.Errorf("beside the %v that it said, the wait goes on for %v", x.said, goesOn)
+		}
+		time.Sleep(time.Second)
+		if goesOn := s.goesOn(r, time.Now()); goesOn != time.Second {
+			t.Errorf("a second after its last word the wait goes on for %v", goesOn)
+		}
+	})
 }

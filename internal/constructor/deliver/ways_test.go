@@ -35,6 +35,23 @@ func TestWays(t *testing.T) {
 	}
 }
 
+// TestWaysElsewhere: of ranks that are another constructor's after a restart nothing is told.
+func TestWaysElsewhere(t *testing.T) {
+	s, mesh := New(), &pb.Mesh{Dp: 2, Cp: 1, Pp: 1, Tp: 1}
+	s.Take(&pb.ConstructorJob{Mesh: mesh, Buckets: []uint32{0, 1}}, 100)
+	s.Restart(&pb.Restart{Generation: 1})
+	s.Called(Rank{})
+	s.Called(Rank{DP: 1})
+	if all := s.Usage().Ways; len(all) != 1 || all[0].Ranks != 2 {
+		t.Fatalf("ways of two ranks: %v", all)
+	}
+	s.Take(&pb.ConstructorJob{Mesh: mesh, Buckets: []uint32{1}}, 100)
+	s.Restart(&pb.Restart{Generation: 2})
+	if all := s.Usage().Ways; len(all) != 1 || all[0].Ranks != 1 {
+		t.Errorf("ways of the one that is left: %v", all)
+	}
+}
+
 // TestLend: memory that ranks map counts as held, and is at most half of the budget.
 func TestLend(t *testing.T) {
 	s := New()
