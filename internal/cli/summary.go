@@ -49,7 +49,7 @@ func statusAt(ctx context.Context, address string, sec rpc.Security) (s status.S
 
 // notThere says what to look for when no service answers.
 func notThere(address string, err error) error {
-	if fault.ClassOf(err) == fault.Lost {
+	if fault.ClassOf(err) == fault.Lost && !rpc.NoHost(err) {
 		return fault.Lostf("asking %s for its status: %w; is a service running there, and with the same --tls-* flags?", address, err)
 	}
 	return err

@@ -22,7 +22,13 @@ var (
 	otherAnswer = regexp.MustCompile(`malformed header: missing HTTP (content-type|status)|received unexpected content-type`)
 )
 
-const noAddress = "name resolver error: produced zero addresses"
+const (
+	noAddress = "name resolver error: produced zero addresses"
+	noHost    = "there is no host "
+)
+
+// NoHost says whether DNS does not know the host of an address.
+func NoHost(err error) bool { return err != nil && strings.Contains(err.Error(), noHost) }
 
 // httpError is an answer of what is no service of ours: a web server, or a proxy whose service is away. It is a
 // status, as other errors of calls are.
@@ -53,7 +59,7 @@ func (l *listener) explain(w *wire, err error) error {
 	}
 	if before, after, ok := strings.Cut(text, noAddress); ok {
 		host, _, _ := net.SplitHostPort(l.address) // as checkAddress had it
-		return status.Errorf(s.Code(), "%sthere is no host %s (DNS): check the name%s", before, host, after)
+		return status.Errorf(s.Code(), "%s%s%s (DNS): check the name%s", before, noHost, host, after)
 	}
 	return err
 }
