@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import types
 
 import pytest
@@ -21,7 +23,7 @@ import millrace  # noqa: E402
 import millrace.torch  # noqa: E402
 import millrace.transformers  # noqa: E402
 from millrace.feed import Feed, feed_of  # noqa: E402
-from millrace.state import to_json  # noqa: E402
+from millrace.state import beginning, make, to_json  # noqa: E402
 
 
 def feed(service, **options):
@@ -84,14 +86,19 @@ def test_what_was_not_trained_on_comes_again(serve):
 def test_before_anything_was_trained_on(serve):
     data = feed(serve())
     next(data)
-    assert data.state_dict() == {}  # the beginning
-    data.load_state_dict({})
-    check(next(data), 0)
+    start = data.state_dict()
+    assert (
+        start == beginning() and start.keys() == make(0, 0, b"x").keys()
+    )  # as templates have to be
+    for state in (start, {}):  # the other one is of earlier versions
+        data.load_state_dict(state)
+        check(next(data), 0)
     data.trained()
     with pytest.raises(millrace.UserError, match="did not come from this feed"):
         data.trained()
-    with pytest.raises(millrace.UserError, match="this one holds nothing"):
-        data.load_state_dict({})  # there is no way back without a token
+    for state in (start, {}):
+        with pytest.raises(millrace.UserError, match="no token to go back by"):
+            data.load_state_dict(state)
     data.close()
 
 
@@ -136,6 +143,45 @@ def test_an_error_ends_no_feed_of_a_worker(name):
     with service_process() as address, failing(name, 3):
         dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
         check_through_an_error(iter(Feed(data_loader(dataset, 1, "fork"))))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@own_process
+def test_a_worker_that_died_ends_no_feed(persistent):
+    with service_process() as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        data = Feed(data_loader(dataset, 1, "fork", persistent_workers=persistent))
+        for number in range(5):
+            check(next(data), number)
+            if number < 3:
+                data.trained()
+        os.kill(data._batches._workers[0].pid, signal.SIGKILL)
+        number, errors = 5, 0
+        while number < 9:  # some may have been on their way
+            try:
+                check(next(data), number)
+                number += 1
+            except (RuntimeError, OSError, EOFError):  # the last two of what it had sent
+                errors += 1
+        assert errors == 1
+        check_state(data.state_dict(), 3)
+
+
+def test_the_end(serve):
+    data = feed(serve(steps=2))
+    for batch in data:
+        assert not data.ended
+        last = batch
+        if batch.step < 1:
+            data.trained()
+    assert not data.ended  # what was not trained on comes again
+    for batch in data:
+        data.trained()
+        again = batch
+    assert data.ended and again.step == last.step
+    data.load_state_dict(data.state_dict())
+    assert not data.ended and list(data) == [] and data.ended
+    data.close()
 
 
 @pytest.mark.parametrize("persistent", [False, True])

@@ -140,6 +140,25 @@ def test_llama_loss_of_a_packed_line(tmp_path, cp):
             torch.testing.assert_close(got, sum(alone) / (sum(lengths) - len(lengths)))
 
 
+def test_trainer_wants_its_own_format(tmp_path):
+    _, model = llama()
+    reason = "accelerate is not installed: pip install accelerate"
+    pytest.importorskip("accelerate", reason=reason)
+    import transformers
+
+    import millrace.transformers
+
+    args = transformers.TrainingArguments(
+        output_dir=str(tmp_path / "out"), max_steps=2, use_cpu=True, report_to=[]
+    )
+    made = transformers.Trainer(model=model, args=args)
+    with real_service(write_job(tmp_path, dp=1, format="megatron")) as address:
+        feed = millrace.transformers.attach(made, address, timeout=60)
+        with pytest.raises(millrace.UserError, match="format: hf"):
+            made.train()
+        feed.close()
+
+
 # ---- Lightning and Accelerate ----
 
 
@@ -162,6 +181,95 @@ def test_lightning_tells_the_feed_of_the_data_it_fits(tmp_path):
         assert both[0].feed.state_dict() == batch.state_dict()
         for data in both:
             data.feed.close()
+
+
+def fit(address, folder, resume=None, count=None, **options):
+    """Fits a model of one number by Lightning; returns the numbers of the batches trained on.
+
+    Each epoch leaves a checkpoint.
+    """
+    from lightning import pytorch as pl
+
+    import millrace.lightning
+
+    torch = pytest.importorskip("torch")
+    places = []
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(()))
+
+        def training_step(self, batch):
+            places.append(4 * batch.step + batch.microbatch)
+            return self.weight * 2
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    save = pl.callbacks.ModelCheckpoint(folder, "{epoch}", save_top_k=-1)
+    trainer = pl.Trainer(
+        accelerator="cpu", logger=False, enable_progress_bar=False, callbacks=[save],
+        limit_train_batches=count, **options,
+    )  # fmt: skip
+    data = millrace.lightning.DataModule(address, timeout=30)
+    trainer.fit(Module(), datamodule=data, ckpt_path=resume, weights_only=False)
+    return places
+
+
+def test_lightning_resumes_behind_an_epoch(tmp_path):
+    """By the checkpoint of the end of an epoch; one without the data's state is refused."""
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install lightning")
+    import torch
+
+    saved = tmp_path / "saved"
+    with real_service(write_job(tmp_path / "job", dp=1, format="hf")) as address:
+        assert fit(address, saved, count=5, max_epochs=2) == list(range(10))
+    for epoch, more in (("epoch=1", 10), ("epoch=0", 5)):
+        with real_service(write_job(tmp_path / epoch, dp=1, format="hf")) as address:
+            path = saved / f"{epoch}.ckpt"
+            places = fit(address, tmp_path / "again", path, count=5, max_epochs=3)
+            assert places == list(range(more, 15))
+    checkpoint = torch.load(path, weights_only=False)
+    del checkpoint["millrace"]
+    checkpoint["loops"]["fit_loop"]["state_dict"].pop("combined_loader", None)
+    torch.save(checkpoint, tmp_path / "foreign.ckpt")
+    refused = pytest.raises(millrace.UserError, match="no state of the data")
+    with real_service(write_job(tmp_path / "job2", dp=1, format="hf")) as address, refused:
+        fit(address, tmp_path / "never", tmp_path / "foreign.ckpt", count=5, max_epochs=3)
+
+
+def test_lightning_ends_with_the_data(tmp_path):
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install lightning")
+    spec = write_job(tmp_path / "job", dp=1, format="hf")
+    spec.write_text(spec.read_text().replace("mix:", "mix:\n  epochs: 1"))
+    with real_service(spec) as address, millrace.connect(address, dp_rank=0, dp_size=1) as loader:
+        count = sum(1 for _ in loader)
+    with real_service(spec) as address:
+        assert fit(address, tmp_path / "saved", max_epochs=-1) == list(range(count))
+
+
+def test_accelerate_goes_back_within_an_iteration(tmp_path):
+    """What it has fetched ahead is of before the state that was loaded."""
+    reason = "accelerate is not installed: pip install accelerate"
+    accelerator = pytest.importorskip("accelerate", reason=reason).Accelerator(cpu=True)
+    import millrace.accelerate
+
+    with real_service(write_job(tmp_path, dp=1, format="hf")) as address:
+        data = millrace.accelerate.prepare(accelerator, address)
+        places, state = [], None
+        for batch in data:
+            places.append(4 * batch.step + batch.microbatch)
+            if len(places) == 3:
+                state = data.state_dict()
+            if len(places) == 6:
+                data.load_state_dict(state)
+            if len(places) == 9:
+                break
+        assert places == [0, 1, 2, 3, 4, 5, 3, 4, 5]
+        batch = next(iter(data))
+        assert 4 * batch.step + batch.microbatch == 6
+        data.close()
 
 
 def test_an_error_ends_no_accelerate_iterator(tmp_path):

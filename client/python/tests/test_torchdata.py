@@ -12,6 +12,7 @@ stateful = pytest.importorskip(
     "torchdata.stateful_dataloader", reason="torchdata is not installed: pip install torchdata"
 )
 
+import millrace  # noqa: E402
 import millrace.torch  # noqa: E402
 
 
@@ -78,3 +79,15 @@ def test_state_right_after_restore(address, workers):
             state = loader.state_dict()  # saved before anything was returned
             assert take(iterator, 3) == want[3:]
             del iterator
+
+
+def test_a_second_pass_with_a_worker(tmp_path):
+    """A new worker does not know where the one before ended, and says what to do."""
+    with service_process() as address, data_loader(address, 1) as loader:
+        got = take(iter(loader), 4)
+        with pytest.raises(millrace.UserError, match=r"load_state_dict\(loader\.state_dict\(\)\)"):
+            next(iter(loader))
+        loader.load_state_dict(loader.state_dict())
+        got += take(iter(loader), 4)
+    with service_process() as address, data_loader(address, 0) as loader:
+        assert got == take(iter(loader), 8)

@@ -47,9 +47,10 @@ class Data(StateNames):
         from accelerate.data_loader import prepare_data_loader
 
         self.feed = feed
+        self.loads = 0  # of states
         # Alone as far as Accelerate knows: it moves batches to the device, and looks one
         # ahead so that gradients of the last ones are applied. It has nothing to deal out.
-        self._batches = prepare_data_loader(
+        self.batches = prepare_data_loader(
             DataLoader(_Fetched(feed), batch_size=None, collate_fn=keep),
             accelerator.device,
             num_processes=1,
@@ -59,7 +60,7 @@ class Data(StateNames):
         )
 
     def __iter__(self) -> Iterator[Batch]:
-        return _Batches(self.feed, self._batches)
+        return _Batches(self)
 
     def state_dict(self) -> State:
         """Returns the state after the last batch yielded, the same on all ranks."""
@@ -68,6 +69,7 @@ class Data(StateNames):
     def load_state_dict(self, state: State) -> None:
         """Goes on after that state."""
         self.feed.load_state_dict(state)
+        self.loads += 1
 
     def close(self) -> None:
         """Closes the loader of this process."""
@@ -77,13 +79,17 @@ class Data(StateNames):
 class _Batches(Iterator[Batch]):
     """An iterator over Accelerate's batches of a feed, which only the end of data ends."""
 
-    def __init__(self, feed: Feed, batches: Any) -> None:
-        self._feed, self._batches = feed, batches
+    def __init__(self, data: Data) -> None:
+        self._data = data
         self._inner: Any = None
+        self._loads = 0  # that _inner knows of
 
     def __next__(self) -> Batch:
+        if self._inner is not None and self._loads != self._data.loads:
+            self._inner = None  # what it has fetched is of before
+            self._data.batches.end()
         if self._inner is None:
-            self._inner = iter(self._batches)
+            self._inner, self._loads = iter(self._data.batches), self._data.loads
         try:
             batch: Batch = next(self._inner)
         except StopIteration:
@@ -91,7 +97,7 @@ class _Batches(Iterator[Batch]):
         except Exception:
             self._inner = None  # it is at its end; what it had fetched, the feed gives the next one
             raise
-        self._feed.trained()
+        self._data.feed.trained()
         return batch
 
 

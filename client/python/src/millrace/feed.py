@@ -9,14 +9,15 @@ are made of it; it never looks into a batch.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from millrace.errors import TopologyChanged, UserError
-from millrace.state import State, StateNames, checked
+from millrace.errors import Error, TopologyChanged, UserError
+from millrace.state import State, StateNames, beginning, checked, is_beginning
 from millrace.torch import Batch, Dataset
 
 __all__ = ["Feed", "feed_of"]
@@ -46,6 +47,7 @@ class Feed(StateNames):
         self._trained: Batch | None = None  # the last one
         self._loaded: State | None = None
         self._changed: TopologyChanged | None = None  # to be raised by the next iteration
+        self._ended = False  # there is no batch that was not fetched
 
     def __iter__(self) -> Iterator[Batch]:
         self._again.extendleft(reversed(self._fetched))
@@ -73,9 +75,40 @@ class Feed(StateNames):
                 return next(self._batches)
         except TopologyChanged as changed:
             self._changed = changed
+        except StopIteration:
+            self._ended = True
+            raise
+        except Error:
+            raise
+        except Exception:  # a worker process of the DataLoader has died, which it says once
+            with contextlib.suppress(Error):  # no state is known
+                self._begin_again()
+            raise
         if self._fetched:
             raise StopIteration
         raise self._changed
+
+    def _begin_again(self) -> None:
+        """Has a new worker give the next batch, behind the last one handed out."""
+        if not isinstance(self._source, DataLoader):
+            return
+        last = self._fetched[-1] if self._fetched else self._trained
+        state = last.state_dict() if last is not None else self._loaded
+        if state is not None:
+            self._end_worker()
+            self.dataset.load_state_dict(state)
+
+    def _end_worker(self) -> None:
+        if self._batches is not None:
+            getattr(self._batches, "_shutdown_workers", lambda: None)()
+        if isinstance(self._source, DataLoader):
+            self._source._iterator = None  # else persistent_workers=True goes on with the dead one
+        self._batches = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the data is at its end, and all of it was trained on."""
+        return self._ended and not self._again and not self._fetched
 
     def trained(self) -> None:
         """Notes that the trainer is done with the oldest batch that it fetched."""
@@ -91,29 +124,32 @@ class Feed(StateNames):
     def state_dict(self) -> State:
         """Returns the state after the last batch trained on, the same on all ranks.
 
-        Empty if there was none, and no state was loaded: that is the job's beginning.
+        Without a token if there was none, and no state was loaded: that is the job's beginning.
         """
         if self._trained is not None:
             return self._trained.state_dict()
-        return dict(self._loaded or {})
+        return dict(self._loaded or beginning())
 
     def load_state_dict(self, state: State) -> None:
         """Goes on after that state; drops what was fetched, and the DataLoader's worker.
 
-        An empty one, of a checkpoint that was saved before any training, changes nothing.
+        That of a checkpoint which was saved before any training changes nothing, and is refused
+        after some: no way leads back to it.
         """
-        if not state and self._trained is None:
+        if is_beginning(state):
+            if self._trained is not None:
+                raise UserError(
+                    "the state is of before any batch, and has no token to go back by: begin with "
+                    "a new loader, or load the state of a later checkpoint"
+                )
             iter(self)
             return
         loaded = checked(state)
-        if self._batches is not None:
-            getattr(self._batches, "_shutdown_workers", lambda: None)()
-        if isinstance(self._source, DataLoader):
-            self._source._iterator = None  # else persistent_workers=True goes on with the dead one
+        self._end_worker()
         self._again.clear()
         self._fetched.clear()
-        self._batches, self._trained, self._loaded = None, None, loaded
-        self._changed = None
+        self._trained, self._loaded = None, loaded
+        self._changed, self._ended = None, False
         self.dataset.load_state_dict(loaded)
 
     def close(self) -> None:

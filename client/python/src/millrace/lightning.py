@@ -10,6 +10,7 @@ trained on, so that a resume trains on each batch once. It is made for both pack
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
@@ -25,17 +26,50 @@ from millrace.feed import Feed, feed_of
 
 __all__ = ["DataModule"]
 
+LOG = logging.getLogger("millrace")
+
 KEY = "millrace"  # of the state in a checkpoint
 
 
 class _Trained(lightning.Callback):
-    """Tells the feed what was trained on, before anybody can save a checkpoint of it."""
+    """Tells the feed what was trained on, before anybody can save a checkpoint of it.
+
+    And keeps its state there: of a DataModule, Lightning asks no hook for that.
+    """
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
 
     def on_train_batch_end(self, *_: Any, **__: Any) -> None:
         self._feed.trained()
+
+    def on_train_epoch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        if self._feed.ended and not trainer.should_stop:
+            LOG.info("the data is at its end, and with it the training")
+            trainer.should_stop = True  # more epochs would have no batch
+
+    def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
+        checkpoint[KEY] = self._feed.state_dict()
+
+    def on_load_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn != "fit":  # nothing is trained
+            return
+        state = checkpoint.get(KEY, _of_loop(checkpoint))
+        if state is None:
+            raise UserError(
+                "the checkpoint has no state of the data: it was saved without "
+                "millrace.lightning.DataModule. Load a state with data.feed.load_state_dict(), or "
+                "load the model's weights alone to begin the data again"
+            )
+        self._feed.load_state_dict(state)
+
+
+def _of_loop(checkpoint: dict[str, Any]) -> Any:
+    """Returns the state as Lightning's own loop keeps it, in the middle of an epoch; or None."""
+    loop = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {})
+    states = loop.get("combined_loader") or [None]
+    known = isinstance(states[0], dict) and "token" in states[0]
+    return states[0] if known else None
 
 
 class DataModule(lightning.LightningDataModule):
@@ -45,7 +79,7 @@ class DataModule(lightning.LightningDataModule):
         address; options are those of millrace.connect(), with dp_rank and dp_size by
         default the trainer's global_rank and world_size.
 
-    A checkpoint without the data's state is refused.
+    A checkpoint without the data's state is refused. Where the data ends, the training does.
     """
 
     def __init__(self, source: Any = None, **options: Any) -> None:
@@ -73,17 +107,3 @@ class DataModule(lightning.LightningDataModule):
 
     def train_dataloader(self) -> Feed:
         return self.feed
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint[KEY] = self.feed.state_dict()
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        if self._feed is None:  # nothing is trained
-            return
-        if KEY not in checkpoint:
-            raise UserError(
-                "the checkpoint has no state of the data: it was saved without "
-                "millrace.lightning.DataModule. Load a state with data.feed.load_state_dict(), or "
-                "load the model's weights alone to begin the data again"
-            )
-        self._feed.load_state_dict(checkpoint[KEY])

@@ -20,6 +20,19 @@ def make(step: int, microbatch: int, token: bytes) -> State:
     return {"version": VERSION, "step": step, "microbatch": microbatch, "token": token}
 
 
+def beginning() -> State:
+    """Returns the state of before any batch, in the shape of others."""
+    return make(0, 0, b"")
+
+
+def is_beginning(state: Any) -> bool:
+    """Says whether a state is beginning(), or the empty one of earlier versions."""
+    if not isinstance(state, dict):
+        return False
+    token = state.get("token")
+    return not state or (isinstance(token, (bytes, bytearray)) and not token)
+
+
 def checked(state: Any) -> State:
     """Returns a copy of state in its usual types, or raises UserError.
 

@@ -376,6 +376,12 @@ class Dataset(IterableDataset[Batch], StateNames):
 
         Raises UserError if a worker process iterates: ask the batch then.
         """
+        if self._user.elsewhere() and get_worker_info() is not None:
+            raise UserError(
+                "this worker does not know where the one of the iteration before ended: call "
+                "loader.load_state_dict(loader.state_dict()) of the StatefulDataLoader before it "
+                "is iterated again"
+            )
         if self._user.elsewhere():
             raise UserError(
                 "a DataLoader worker has this dataset's position, and is ahead of you: use "

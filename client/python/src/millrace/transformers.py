@@ -65,8 +65,7 @@ def _callback(trainer: Any, feed: Feed) -> Any:
 
     class MillraceData(TrainerCallback, ExportableState):
         def state(self) -> dict[str, Any]:
-            state = feed.state_dict()
-            return {"args": {}, "attributes": {"data": to_json(state) if state else None}}
+            return {"args": {}, "attributes": {"data": to_json(feed.state_dict())}}
 
         def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
             if state.global_step:
@@ -77,6 +76,7 @@ def _callback(trainer: Any, feed: Feed) -> Any:
                     "batches that the data's state is behind already. Leave it True"
                 )
             check(trainer.model_wrapped)
+            _check_inputs(feed)
 
         def on_substep_end(self, *_: Any, **__: Any) -> None:
             feed.trained()
@@ -102,6 +102,17 @@ def _load(feed: Feed, state: Any) -> None:
             f"the checkpoint of step {state.global_step} has no state of the data: it was saved "
             "without millrace.transformers.attach(). Load the model's weights alone to begin "
             "the data again"
+        )
+
+
+def _check_inputs(feed: Feed) -> None:
+    """Raises UserError for batches that no model of Transformers takes."""
+    batch = next(feed, None)
+    iter(feed)  # it comes again
+    if batch is not None and not {"input_ids", "inputs_embeds"} & set(batch):
+        raise UserError(
+            f"the batches have {', '.join(batch)}, where models of Transformers take input_ids: "
+            "write output: {format: hf} into the job spec"
         )
 
 
