@@ -35,7 +35,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestWaysElsewhere: of ranks that are another constructor's after a restart nothing is told.
+// TestWaysElsewhere: a restart forgets the ways of ranks that are another constructor's.
 func TestWaysElsewhere(t *testing.T) {
 	s, mesh := New(), &pb.Mesh{Dp: 2, Cp: 1, Pp: 1, Tp: 1}
 	s.Take(&pb.ConstructorJob{Mesh: mesh, Buckets: []uint32{0, 1}}, 100)
