@@ -16,8 +16,9 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// What gRPC says of an address where no gRPC is spoken, and of a name that nobody has.
+// What gRPC says of an address where no gRPC is spoken, of one that does not answer, and of a name that nobody has.
 var (
+	noAnswer    = regexp.MustCompile(`server preface|i/o timeout|deadline exceeded`)
 	httpAnswer  = regexp.MustCompile(`unexpected HTTP status code received from server: (\d+)`)
 	otherAnswer = regexp.MustCompile(`malformed header: missing HTTP (content-type|status)|received unexpected content-type`)
 )
@@ -49,6 +50,9 @@ func (l *listener) explain(w *wire, err error) error {
 	text := s.Message()
 	if w.silent.Load() && s.Code() == codes.Canceled {
 		return status.Errorf(codes.Unavailable, "the connection to %s has carried nothing for a while, and another one takes its place", l.address)
+	}
+	if silence, mute := w.mute(); mute && s.Code() == codes.Unavailable && noAnswer.MatchString(text) {
+		return &silentError{l.address, silence}
 	}
 	if m := httpAnswer.FindStringSubmatch(text); m != nil {
 		code, _ := strconv.Atoi(m[1]) // three digits

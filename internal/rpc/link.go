@@ -30,6 +30,12 @@ type wire struct {
 	Conn
 	heard  atomic.Uint64 // answers, and parts of them
 	silent atomic.Bool   // another one takes its place
+	since  time.Time     // the one before it, if there was one, was taken for silent then
+}
+
+// mute says for how long nothing has been heard on this connection and on those whose place it takes.
+func (w *wire) mute() (silence time.Duration, is bool) {
+	return time.Since(w.since).Round(100 * time.Millisecond), !w.since.IsZero() && w.heard.Load() == 0
 }
 
 // newLink returns a link with a connection that connect makes.
@@ -56,7 +62,11 @@ func (l *link) renew(old *wire) {
 	}
 	conn, err := l.connect()
 	if err == nil { // as it was before
-		l.now = &wire{Conn: conn}
+		since := time.Now()
+		if _, mute := old.mute(); mute {
+			since = old.since
+		}
+		l.now = &wire{Conn: conn, since: since}
 	}
 	l.mu.Unlock()
 	if err == nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/faultproxy"
@@ -165,5 +167,24 @@ func TestPrompt(t *testing.T) {
 	}
 	if n := proxy.Made(); n > 2 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// TestStillSilent: where a connection that takes the place of a silent one does not come to be, as to a process that is stopped, the
+// other side still says nothing. One that refuses says something.
+func TestStillSilent(t *testing.T) {
+	l, w := &listener{address: "host:1"}, &wire{since: time.Now().Add(-3 * time.Second)}
+	preface := status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: use of closed network connection"`)
+	if err := l.explain(w, preface); !isSilent(err) || !strings.Contains(err.Error(), "host:1 has said nothing for 3s") {
+		t.Errorf("of a stopped process: %v", err)
+	}
+	if err := l.explain(w, status.Error(codes.Unavailable, "connection refused")); isSilent(err) {
+		t.Errorf("of one that is gone: %v", err)
+	}
+	if err := l.explain(&wire{}, preface); isSilent(err) {
+		t.Errorf("of one that was never heard: %v", err)
+	}
+	if w.heard.Add(1); isSilent(l.explain(w, preface)) {
+		t.Error("of one that was heard since")
 	}
 }
