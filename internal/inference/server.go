@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/jobspec"
+	"unicode/utf8"
 )
 
 // server sends requests to a model server. It is safe for concurrent use.
@@ -169,19 +171,37 @@ func (s *server) token() (string, error) {
 	return token, nil
 }
 
-// leastToken is how long a token is that somebody may guess at least. A shorter one, such as EMPTY for a server that asks
-// for none, is no secret, and may be part of any answer.
-const leastToken = 8
+// shortToken is the length from which on a token is taken out wherever it stands. A shorter one, such as EMPTY for a server
+// that asks for none, may be part of any word: it is taken out where it stands alone.
+const shortToken = 8
 
 // hide takes the token out of what a server said, which may repeat what it was sent.
 func (s *server) hide(said string) string {
 	token := os.Getenv(s.tokenEnv)
-	if s.tokenEnv == "" || len(token) < leastToken {
+	if s.tokenEnv == "" || token == "" {
 		return said
+	}
+	if len(token) < shortToken {
+		return alone(token).ReplaceAllLiteralString(said, "***")
 	}
 	quoted, _ := json.Marshal(token)
 	inside := string(quoted[1 : len(quoted)-1])
 	return strings.NewReplacer(token, "***", inside, "***", strings.ReplaceAll(token, "/", `\/`), "***", url.QueryEscape(token), "***").Replace(said)
+}
+
+// alone matches a token that is no part of a longer word.
+func alone(token string) *regexp.Regexp {
+	letter := func(c byte) bool {
+		return c == '_' || c < utf8.RuneSelf && (unicode.IsLetter(rune(c)) || unicode.IsDigit(rune(c)))
+	}
+	before, after := "", ""
+	if letter(token[0]) {
+		before = `\b`
+	}
+	if letter(token[len(token)-1]) {
+		after = `\b`
+	}
+	return regexp.MustCompile(before + regexp.QuoteMeta(token) + after)
 }
 
 // unanswered is the error of a request without an answer: of class fault.User if the next one would get none either.

@@ -154,3 +154,16 @@ func TestRetryAfter(t *testing.T) {
 		}
 	}
 }
+
+// TestHiddenShort: a token that may be part of any word is taken out where it stands alone.
+func TestHiddenShort(t *testing.T) {
+	s := &server{tokenEnv: "TOKEN_OF_TEST"}
+	for token, want := range map[string]string{
+		"EMPTY": `no *** here, "***", NOTEMPTY, EMPTYING`, "-y/": `no EMPTY here, "EMPTY", NOTEMPTY, EMPTYING`, "no": `*** EMPTY here, "EMPTY", NOTEMPTY, EMPTYING`,
+	} {
+		t.Setenv("TOKEN_OF_TEST", token)
+		if got := s.hide(`no EMPTY here, "EMPTY", NOTEMPTY, EMPTYING`); got != want {
+			t.Errorf("%s: %s, want %s", token, got, want)
+		}
+	}
+}

@@ -247,7 +247,7 @@ func (p *preparation) group(ctx context.Context, g group) error {
 		p.tell(g.bytes)
 		return nil
 	}
-	workers := make([]*transform.Worker, p.hands(g))
+	workers := make([]*transform.Worker, p.workersFor(g))
 	for i := range workers {
 		w, ok := p.workers.Get().(*transform.Worker)
 		if !ok {
@@ -283,8 +283,8 @@ func (p *preparation) group(ctx context.Context, g group) error {
 	return p.manifest.add(e)
 }
 
-// hands is how many of the workers a group gets: its part of what is left to do.
-func (p *preparation) hands(g group) int {
+// workersFor is how many of the workers a group gets: its part of what is left to do.
+func (p *preparation) workersFor(g group) int {
 	return max(int(float64(p.most)*float64(g.bytes)/float64(max(p.left.Load(), 1))), 1)
 }
 

@@ -19,7 +19,7 @@ import (
 // through the chain in others, and takes what they became in the order of the file. So a compressed file, which only one
 // can read, does not leave all other cores idle; and a pass is the same for any number of workers.
 
-// portionBytes is how many bytes of records a portion has, if its last one is not longer: some hundred documents. Each worker
+// portionBytes is how many bytes of records a portion has at the most, unless one record has more: some hundred documents. Each worker
 // has room for two.
 const portionBytes = 128 << 10
 
@@ -57,12 +57,13 @@ func (r *reading) unit(ctx context.Context, st store.Store, unit order.Unit) err
 	defer stop()
 	workers := append(slices.Clone(r.others), r.worker)
 	work, inOrder := make(chan *portion), make(chan *portion, 2*len(workers))
-	room := semaphore.NewWeighted(2 * portionBytes * int64(len(workers)))
+	most := 2 * portionBytes * int64(len(workers))
+	room := semaphore.NewWeighted(most)
 	group.Go(func() {
 		defer reader.Close()
 		defer close(inOrder)
 		defer close(work)
-		divide(ctx, reader, room, 2*portionBytes*int64(len(workers)), work, inOrder)
+		divide(ctx, reader, room, most, work, inOrder)
 	})
 	for _, w := range workers {
 		group.Go(func() {

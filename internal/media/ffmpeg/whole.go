@@ -123,15 +123,14 @@ func vint(data []byte) (size uint64, rest []byte) {
 	return size, data[n:]
 }
 
-// ofGIF walks the blocks up to the trailer (GIF89a, appendix A). That itself may be missing: no block does then.
+// ofGIF walks the blocks up to the trailer (GIF89a, appendix A).
 func ofGIF(data []byte) string {
-	const cut = "it ends within a block"
+	const missing = "it has no trailer"
 	colors := func(flags byte) int { return int(flags>>7) * 3 << (flags&7 + 1) }
 	if len(data) < 13 {
-		return cut
+		return missing
 	}
-	at := 13 + colors(data[10])
-	for at < len(data) {
+	for at := 13 + colors(data[10]); at < len(data); {
 		switch data[at] {
 		case ';':
 			return ""
@@ -139,7 +138,7 @@ func ofGIF(data []byte) string {
 			at += 2
 		case ',':
 			if at+10 > len(data) {
-				return cut
+				return missing
 			}
 			at += 10 + colors(data[at+9]) + 1
 		default: // decoders skip it
@@ -151,8 +150,5 @@ func ofGIF(data []byte) string {
 		}
 		at++ // the block of size 0
 	}
-	if at > len(data) {
-		return cut
-	}
-	return ""
+	return missing
 }
