@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -94,7 +95,11 @@ func TestOneFileEnds(t *testing.T) {
 			t.Errorf("%s: one worker says\n%s\nand several\n%s", name, one, several)
 		}
 	}
-	if after := runtime.NumGoroutine(); after > before {
-		t.Errorf("%d goroutines are left of %d", after, before)
+	// One that has said it is done may still be on its way out.
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			stacks := make([]byte, 1<<20)
+			t.Fatalf("more goroutines than the %d of before:\n%s", before, stacks[:runtime.Stack(stacks, true)])
+		}
 	}
 }
