@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/fieldpath"
@@ -60,6 +61,10 @@ type outcome struct {
 
 // read takes an answer to n records apart. Its error is about all of them. What it shows of the answer passes hide.
 func read(fields []field, data []byte, n int, hide func(string) string) ([]outcome, error) {
+	if !utf8.Valid(data) {
+		return nil, fault.Userf("byte %d of the answer is not valid UTF-8, which JSON is in: have the server answer in UTF-8; the answer begins with %q", format.InvalidUTF8(data), beginning(hide(string(data))))
+	}
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	var answer any
@@ -89,6 +94,16 @@ func read(fields []field, data []byte, n int, hide func(string) string) ([]outco
 		}
 	}
 	return all, nil
+}
+
+// byteOrderMark may stand before an answer's JSON, as at the start of a JSONL file.
+const byteOrderMark = "\ufeff"
+
+// cut reports whether an answer ends in the middle of its JSON, or before it.
+func cut(data []byte) bool {
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
+	err := json.NewDecoder(bytes.NewReader(data)).Decode(new(json.RawMessage))
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // beginning is what of an answer is shown.

@@ -234,6 +234,8 @@ func TestWrong(t *testing.T) {
 		want   string
 	}{
 		{"not JSON", said("<html>"), nil, 3, `the answer is not JSON`},
+		{"Latin-1", said("{\"data\": [{\"score\": 1, \"text\": \"caf\xe9\"}]}"), nil, 1, `row 0: byte 35 of the answer is not valid UTF-8, which JSON is in: have the server answer in UTF-8`},
+		{"UTF-16", said("\xff\xfe{\x00"), nil, 1, "byte 0 of the answer is not valid UTF-8"},
 		{"streamed", said("{\"data\": [{\"score\": 1, \"text\": \"The\"}]}\n{\"data\": []}\n"), nil, 1, `"stream": false`},
 		{"an error behind", said(`{"data": [{"score": 1, "text": "a"}]} {"error": "out of memory"}`), nil, 1, "row 0: there is more behind the answer's JSON"},
 		{"another field", said(`{"scores": [1]}`), nil, 1, `row 0: the answer has no field data; the answer begins with "{\"scores\"`},
@@ -293,6 +295,16 @@ func TestValues(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %s are read, want %s", kind, got, want)
 		}
+	}
+}
+
+// TestCharacters: a byte order mark before an answer is passed over, and half of a surrogate pair is read as in files.
+func TestCharacters(t *testing.T) {
+	m := newModel(t, func(w http.ResponseWriter, _ []string) {
+		fmt.Fprint(w, "\ufeff", `{"data": [{"score": 1, "text": "a\ud83d \ud83d\ude00"}]}`)
+	})
+	if got := answers(t, open(t, step(m.URL, t.TempDir(), 1)), batch(0, 1)); got[0] != "1 a\ufffd 😀" {
+		t.Errorf("the answer is %q", got)
 	}
 }
 
@@ -386,7 +398,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestMissingEntry: an entry that is gone is not taken for one that never was.
+// TestMissingEntry: an entry that is gone is not taken for one that never was, unless it is the last of its page.
 func TestMissingEntry(t *testing.T) {
 	store, ctx := &object.Memory{}, t.Context()
 	l := &Ledger{open: func() (object.Store, error) { return store, nil }, prefix: "p", pages: pagesOf}
@@ -399,15 +411,21 @@ func TestMissingEntry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Delete(ctx, "p/000000/000000000000/000002.json"); err != nil {
-		t.Fatal(err)
+	read := func(without string) (*page, error) {
+		if err := store.Delete(ctx, without); err != nil {
+			t.Fatal(err)
+		}
+		fresh := &Ledger{open: l.open, prefix: "p", pages: pagesOf}
+		p, err := fresh.page(l.pages.name(0, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, p.read(ctx)
 	}
-	fresh := &Ledger{open: l.open, prefix: "p", pages: pagesOf}
-	p, err := fresh.page(l.pages.name(0, 0))
-	if err != nil {
-		t.Fatal(err)
+	if p, err := read("p/000000/000000000000/000003.json"); err != nil || len(p.known) != 2 {
+		t.Errorf("without the last entry of a page %d of 2 answers are known: %v", len(p.known), err)
 	}
-	if err := p.read(ctx); fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "000002.json of the ledger is missing") {
+	if _, err := read("p/000000/000000000000/000001.json"); fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "000001.json of the ledger is missing") {
 		t.Errorf("a missing entry: %v", err)
 	}
 }

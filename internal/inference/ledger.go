@@ -25,7 +25,7 @@ import (
 // Records that lie near each other in a file share a page, which grows by entries: objects PAGE/000001
 // and so on, each written once. What an earlier entry says counts, so that of two who ask at
 // the same time both go on with the same answers. A record is found by the digest of what was asked
-// about it, so that the place of a page decides only how fast it is found.
+// about it, in the page of its own place: one that lies elsewhere in another manifest is asked about again.
 type Ledger struct {
 	open   func() (object.Store, error) // the same one each time
 	prefix string                       // of the pages of one form of requests
@@ -43,7 +43,7 @@ const (
 
 // Pages says which records share a page of a ledger: some hundred of them, since an object for each
 // would be many, and one for a file much to read for a few. Whoever asks about a source has to
-// say the same, or asks again.
+// say the same, or asks again. Files go by their numbers: one that is added before others moves their records to other pages.
 type Pages struct {
 	Files int   // in a row, that have a page together
 	Rows  int64 // values of format.Record.Row, likewise

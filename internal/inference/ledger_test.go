@@ -226,6 +226,20 @@ func TestFirstWrong(t *testing.T) {
 	}
 }
 
+// TestPlaces: records are known where they lay when they were asked about, and asked about again in a file of another number.
+func TestPlaces(t *testing.T) {
+	m := newModel(t, nil)
+	f := open(t, step(m.URL, t.TempDir(), 1))
+	for i, file := range []int{3, 3, 4, 3} {
+		if _, _, err := f.Caller.Call(format.WithFile(t.Context(), file), batch(0, 20)); err != nil {
+			t.Fatal(err)
+		}
+		if want := []int64{10, 10, 20, 20}[i]; m.rows.Load() != want {
+			t.Errorf("after call %d %d texts were asked about, want %d", i, m.rows.Load(), want)
+		}
+	}
+}
+
 // TestEarlierCounts: of two answers to a record that of the earlier entry counts.
 func TestEarlierCounts(t *testing.T) {
 	store := &object.Memory{}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,14 +23,14 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/jobspec"
-	"unicode/utf8"
 )
 
 // server sends requests to a model server. It is safe for concurrent use.
 type server struct {
 	url      string
-	name     string // the URL without what may be secret
-	tokenEnv string // environment variable of a bearer token; "" sends none
+	name     string   // the URL without what may be secret
+	secrets  []string // what hide takes out: parts of the URL's query
+	tokenEnv string   // environment variable of a bearer token; "" sends none
 	client   *http.Client
 	limit    *rate.Limiter // nil: none
 	slots    chan struct{} // one for each request under way
@@ -63,7 +61,7 @@ func newServer(step *jobspec.Call, log *slog.Logger) (*server, error) {
 		return nil, fault.Userf("url: valid is http://HOST:PORT/PATH or https://...; credentials come from the environment, by token_env")
 	}
 	s := &server{
-		url: step.URL, name: plain(u), tokenEnv: step.TokenEnv, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
+		url: step.URL, name: plain(u), secrets: inQuery(u.RawQuery), tokenEnv: step.TokenEnv, log: cmp.Or(log, slog.New(slog.DiscardHandler)),
 		client: &http.Client{
 			Timeout:       time.Duration(step.Timeout) * time.Second,
 			CheckRedirect: redirected,
@@ -156,6 +154,9 @@ func (s *server) once(ctx context.Context, body []byte) (answer []byte, after ti
 	if len(answer) > mostAnswer {
 		return nil, 0, &refusal{fmt.Sprintf("the answer has more than %d MiB", mostAnswer>>20)}
 	}
+	if unmarked(resp) && cut(answer) {
+		return nil, 0, fault.Lostf("the answer of %s is cut off after %d bytes, without a word of its length: the server, or a proxy before it, may have ended meanwhile", s.name, len(answer))
+	}
 	return answer, 0, nil
 }
 
@@ -169,39 +170,6 @@ func (s *server) token() (string, error) {
 		return "", fault.Userf("token_env: the environment variable %s has a line break or another control character, which no token has: write the token alone into it", s.tokenEnv)
 	}
 	return token, nil
-}
-
-// shortToken is the length from which on a token is taken out wherever it stands. A shorter one, such as EMPTY for a server
-// that asks for none, may be part of any word: it is taken out where it stands alone.
-const shortToken = 8
-
-// hide takes the token out of what a server said, which may repeat what it was sent.
-func (s *server) hide(said string) string {
-	token := os.Getenv(s.tokenEnv)
-	if s.tokenEnv == "" || token == "" {
-		return said
-	}
-	if len(token) < shortToken {
-		return alone(token).ReplaceAllLiteralString(said, "***")
-	}
-	quoted, _ := json.Marshal(token)
-	inside := string(quoted[1 : len(quoted)-1])
-	return strings.NewReplacer(token, "***", inside, "***", strings.ReplaceAll(token, "/", `\/`), "***", url.QueryEscape(token), "***").Replace(said)
-}
-
-// alone matches a token that is no part of a longer word.
-func alone(token string) *regexp.Regexp {
-	letter := func(c byte) bool {
-		return c == '_' || c < utf8.RuneSelf && (unicode.IsLetter(rune(c)) || unicode.IsDigit(rune(c)))
-	}
-	before, after := "", ""
-	if letter(token[0]) {
-		before = `\b`
-	}
-	if letter(token[len(token)-1]) {
-		after = `\b`
-	}
-	return regexp.MustCompile(before + regexp.QuoteMeta(token) + after)
 }
 
 // unanswered is the error of a request without an answer: of class fault.User if the next one would get none either.
@@ -245,6 +213,10 @@ func (s *server) status(resp *http.Response, answer []byte) error {
 		return &refusal{said}
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		return fault.Userf("%s; token_env names the environment variable with a token that it takes", said)
+	case code >= 300 && code < 400 && err == nil && circle(resp, to):
+		return fault.Userf("%s; it sends requests on in a circle, to %s again: mend the redirect there, or write the address that answers as url", said, s.hide(plain(to)))
+	case (code == http.StatusTemporaryRedirect || code == http.StatusPermanentRedirect) && err == nil:
+		return fault.Userf("%s; it sends requests on to %s, and %d redirects were followed, which is the most: write the address that answers as url", said, s.hide(plain(to)), mostRedirects)
 	case code >= 300 && code < 400 && err == nil:
 		return fault.Userf("%s; it sends requests on to %s, which would get nothing of what they say: write the address that answers as url", said, s.hide(plain(to)))
 	}
@@ -262,4 +234,19 @@ func redirected(req *http.Request, via []*http.Request) error {
 		return http.ErrUseLastResponse
 	}
 	return nil
+}
+
+// circle reports whether an answer sends a request on to where it was already.
+func circle(resp *http.Response, to *url.URL) bool {
+	for ; resp != nil; resp = resp.Request.Response {
+		if resp.Request.URL.String() == to.String() {
+			return true
+		}
+	}
+	return false
+}
+
+// unmarked reports whether the connection's end was the only mark of an answer's end, be it that of the server.
+func unmarked(resp *http.Response) bool {
+	return resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && !resp.Uncompressed && resp.ProtoMajor == 1
 }

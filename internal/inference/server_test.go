@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
+	"html"
 	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +54,72 @@ func TestRedirected(t *testing.T) {
 	}
 }
 
+// TestCircle: a server that redirects a request to where it was says so, and one that redirects too often where to next.
+func TestCircle(t *testing.T) {
+	var n atomic.Int64
+	for name, c := range map[string]struct {
+		to   func() string
+		code int
+		want string
+	}{
+		"to itself":    {func() string { return "/score" }, 307, "in a circle, to "},
+		"and by 302":   {func() string { return "/score" }, 302, "in a circle, to "},
+		"between two":  {func() string { return []string{"/score", "/other"}[n.Add(1)%2] }, 308, "in a circle, to "},
+		"on and on":    {func() string { return fmt.Sprint("/", n.Add(1)) }, 307, "and 5 redirects were followed, which is the most"},
+		"to elsewhere": {func() string { return "/other" }, 302, "which would get nothing of what they say"},
+	} {
+		n.Store(0)
+		from := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, c.to(), c.code) }))
+		defer from.Close()
+		_, _, err := open(t, step(from.URL+"/score", t.TempDir(), 1)).Caller.Call(t.Context(), batch(0, 2))
+		if fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+// TestCutOff: an answer whose end is that of the connection is asked for again if it ends within its JSON. One whose end is
+// marked is what the server meant.
+func TestCutOff(t *testing.T) {
+	const whole = `{"data": [{"score": 1, "text": "é"}]}`
+	for name, c := range map[string]struct {
+		head, body string
+		requests   int64
+		want       string // of the error
+	}{
+		"HTTP/1.0":           {"HTTP/1.0 200 OK\r\n\r\n", whole[:20], 2, ""},
+		"connection: close":  {"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", whole[:20], 2, ""},
+		"nothing":            {"HTTP/1.0 200 OK\r\n\r\n", "", 2, ""},
+		"half a character":   {"HTTP/1.0 200 OK\r\n\r\n", whole[:strings.Index(whole, "é")+1], 2, ""},
+		"whole":              {"HTTP/1.0 200 OK\r\n\r\n", whole, 1, ""},
+		"no JSON":            {"HTTP/1.0 200 OK\r\n\r\n", "<html>", 1, "the answer is not JSON"},
+		"less than its size": {"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n", whole[:20], 2, ""},
+		"its size":           {"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n", whole[:20], 1, "the answer is not JSON"},
+		"a whole chunk":      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n", whole[:20] + "\r\n0\r\n\r\n", 1, "the answer is not JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var n atomic.Int64
+			m := newModel(t, func(w http.ResponseWriter, _ []string) {
+				if n.Add(1) > 1 {
+					fmt.Fprint(w, whole)
+					return
+				}
+				conn, _, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				fmt.Fprint(conn, c.head, c.body)
+				_ = conn.Close()
+			})
+			_, _, err := open(t, step(m.URL, t.TempDir(), 1)).Caller.Call(t.Context(), batch(0, 1))
+			if n.Load() != c.requests || (c.want == "") != (err == nil) || !strings.Contains(fmt.Sprint(err), c.want) {
+				t.Errorf("%v after %d requests, want %q after %d", err, n.Load(), c.want, c.requests)
+			}
+		})
+	}
+}
+
 // TestForGood: what another attempt does not mend ends the call, and says what does.
 func TestForGood(t *testing.T) {
 	quiet := func(s *httptest.Server) *httptest.Server {
@@ -79,7 +147,7 @@ func TestForGood(t *testing.T) {
 	}
 }
 
-// TestHidden: a token that a server repeats, in whatever it says, is in no error, no log and no ledger.
+// TestHidden: a token or a query of the URL that a server repeats, in whatever it says, is in no error, no log and no ledger.
 func TestHidden(t *testing.T) {
 	const token = "sk-" + "a/b&c" + "0123456789"
 	t.Setenv("TOKEN_OF_TEST", token)
@@ -100,42 +168,53 @@ func TestHidden(t *testing.T) {
 		},
 		"busy": func(w http.ResponseWriter, said string) { http.Error(w, said, http.StatusServiceUnavailable) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			var n atomic.Int64
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body)
-				if n.Add(1) > 1 {
-					w.WriteHeader(http.StatusNotFound)
-					return
-				}
-				say(w, strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
-			}))
-			defer server.Close()
-			s := step(server.URL, t.TempDir(), 1)
-			s.TokenEnv = "TOKEN_OF_TEST"
-			var said bytes.Buffer
-			f, err := Open(s, pagesOf, slog.New(slog.NewTextHandler(&said, nil)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, _, err := f.Caller.Call(format.WithFile(t.Context(), 3), batch(0, 1))
-			fmt.Fprintln(&said, err)
-			if err == nil {
-				var rec format.Record
-				out.Record(0, &rec)
-				fmt.Fprintln(&said, rec.Err)
-			}
-			_ = filepath.WalkDir(s.Answers, func(path string, e fs.DirEntry, err error) error {
-				if err == nil && !e.IsDir() {
-					data, _ := os.ReadFile(path)
-					said.Write(data)
-				}
-				return nil
-			})
-			if !strings.Contains(said.String(), "**") || strings.Contains(said.String(), "sk-") {
-				t.Error(said.String())
-			}
-		})
+		for what, repeat := range map[string]func(r *http.Request) string{
+			"token":   func(r *http.Request) string { return strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") },
+			"value":   func(r *http.Request) string { return r.URL.Query().Get("key") },
+			"escaped": func(r *http.Request) string { return url.QueryEscape(r.URL.Query().Get("key")) },
+			"query":   func(r *http.Request) string { return r.URL.RequestURI() },
+			"as HTML": func(r *http.Request) string { return html.EscapeString(r.URL.RequestURI()) },
+		} {
+			t.Run(name+"/"+what, func(t *testing.T) { hidden(t, say, repeat, name != "elsewhere") })
+		}
+	}
+}
+
+// hidden has a server repeat something secret.
+func hidden(t *testing.T, say func(w http.ResponseWriter, said string), repeat func(r *http.Request) string, seen bool) {
+	var n atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if n.Add(1) > 1 {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		say(w, repeat(r))
+	}))
+	defer server.Close()
+	s := step(server.URL+"/score?v=1&pin=1234&key="+url.QueryEscape("sk-q/u&e<9876543210>"), t.TempDir(), 1)
+	s.TokenEnv = "TOKEN_OF_TEST"
+	var said bytes.Buffer
+	f, err := Open(s, pagesOf, slog.New(slog.NewTextHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := f.Caller.Call(format.WithFile(t.Context(), 3), batch(0, 1))
+	fmt.Fprintln(&said, err)
+	if err == nil {
+		var rec format.Record
+		out.Record(0, &rec)
+		fmt.Fprintln(&said, rec.Err)
+	}
+	_ = filepath.WalkDir(s.Answers, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			data, _ := os.ReadFile(path)
+			said.Write(data)
+		}
+		return nil
+	})
+	if seen && !strings.Contains(said.String(), "**") || strings.Contains(said.String(), "sk-") || strings.Contains(said.String(), "1234&") {
+		t.Error(said.String())
 	}
 }
 
