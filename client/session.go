@@ -342,7 +342,7 @@ func (c *Client) fetch(ctx context.Context, step int64, once func(context.Contex
 		}
 		err = taken(moved(err))
 		if losses++; again(ctx, err) {
-			c.progress.lost("the constructor at "+at.reply.Constructor, err)
+			c.progress.broke("the constructor at "+at.reply.Constructor, err)
 		}
 		address, _ := rpc.Silent(err)
 		silent = cmp.Or(address, silent) // the connection to it is closed then: the next attempt may find none

@@ -53,6 +53,7 @@ type word struct{ who, text string }
 type progress struct {
 	mu    sync.Mutex
 	moved time.Time // something did last
+	again time.Time // a part of a step came last by the attempt under way, though one before may have brought it
 	ranks bool      // that are waited for
 	have  int       // bytes of a step, of which more never came so far
 	words []word    // in the order in which their speakers were met
@@ -77,6 +78,14 @@ func (p *progress) lost(who string, err error) {
 	p.ranks = false
 }
 
+// broke takes why an attempt to get a step ended before all of it had come.
+func (p *progress) broke(who string, err error) {
+	p.lost(who, err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.again = time.Time{}
+}
+
 // say keeps what is known of one. The lock is held.
 func (p *progress) say(who, text string) {
 	for i := range p.words {
@@ -99,18 +108,18 @@ func (p *progress) answered(who string) {
 func (p *progress) move() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.moved, p.ranks, p.words, p.have = time.Now(), false, nil, 0
+	p.moved, p.again, p.ranks, p.words, p.have = time.Now(), time.Time{}, false, nil, 0
 }
 
 // came takes that a server has sent a part of a step: a link may be too slow for a whole one in the time for which
-// nothing may move. What an attempt before got as well does not count, or a link that breaks again and again
-// would count as one that brings steps.
+// nothing may move. What an attempt before got as well counts for as long as this one goes on: afterwards a link that
+// breaks again and again would count as one that brings steps.
 func (p *progress) came(who string, have int, of uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ranks = false
+	p.ranks, p.again = false, time.Now()
 	if have > p.have {
-		p.moved, p.have = time.Now(), have
+		p.moved, p.have = p.again, have
 	}
 	if uint64(have) < of {
 		p.say(who, fmt.Sprintf("sends the step, and %d of %d bytes have come", have, of))
@@ -131,8 +140,10 @@ func (w *wait) late(now time.Time, over bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e := &WaitError{Rank: w.c.opts.Rank, For: w.what, Waited: now.Sub(w.begin), Ranks: p.ranks, Idle: now.Sub(w.from)}
-	if p.moved.After(w.from) {
-		e.Idle = now.Sub(p.moved)
+	for _, at := range []time.Time{p.moved, p.again} {
+		if at.After(w.from) {
+			e.Idle = min(e.Idle, now.Sub(at))
+		}
 	}
 	if !over && (p.ranks || e.Idle < w.c.opts.Stall) {
 		return nil

@@ -58,7 +58,7 @@ func (p *Proxy) Forward(target string) { p.update(func() { p.target = target }) 
 // Set changes how bytes are treated, of connections that are open, too.
 func (p *Proxy) Set(m Mode) { p.update(func() { p.mode = m }) }
 
-// Limit has each direction of a connection carry at most this many bytes a second; 0: any.
+// Limit has each direction of a connection carry this many bytes a second, if there are any; 0: any.
 func (p *Proxy) Limit(rate int) { p.update(func() { p.rate = rate }) }
 
 // Forget has connections that are open carry nothing any more, without a word, while new ones work: so does a router that
@@ -154,13 +154,14 @@ func (p *Proxy) join(in *net.TCPConn) {
 // carry carries bytes one way.
 func (p *Proxy) carry(to, from *net.TCPConn) {
 	buf := make([]byte, 32<<10)
+	var line pace
 	for {
 		n, err := from.Read(buf)
 		if err != nil {
 			return
 		}
 		for rest := buf[:n]; len(rest) > 0; {
-			part := rest[:p.room(from, len(rest))]
+			part := rest[:p.room(from, len(rest), &line)]
 			rest = rest[len(part):]
 			if _, err := to.Write(part); err != nil {
 				return
@@ -170,7 +171,7 @@ func (p *Proxy) carry(to, from *net.TCPConn) {
 }
 
 // room waits until bytes of a connection are carried, and returns how many of n at a time.
-func (p *Proxy) room(of *net.TCPConn, n int) int {
+func (p *Proxy) room(of *net.TCPConn, n int, line *pace) int {
 	p.mu.Lock()
 	for (p.mode == Stall || p.dead[of]) && !p.closed {
 		p.changed.Wait()
@@ -186,7 +187,23 @@ func (p *Proxy) room(of *net.TCPConn, n int) int {
 		return 1
 	case rate > 0:
 		n = min(n, rate/20+1)
-		time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
+		time.Sleep(line.wait(time.Now(), n, rate))
 	}
 	return n
+}
+
+// restAfter is the longest time without bytes that a line makes up for, as a sleep may have taken that long.
+const restAfter = 500 * time.Millisecond
+
+// pace is when a line with a limit has carried all that came so far. It goes by a clock: on a machine under load sleeps take longer
+// than they are to, and their sum would be far more than the line needs.
+type pace struct{ free time.Time }
+
+// wait is for how long n more bytes are on their way.
+func (p *pace) wait(now time.Time, n, rate int) time.Duration {
+	if now.Sub(p.free) > restAfter {
+		p.free = now
+	}
+	p.free = p.free.Add(time.Duration(n) * time.Second / time.Duration(rate))
+	return p.free.Sub(now)
 }
