@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -91,12 +92,13 @@ func renew(c Conn) {
 	}
 }
 
-type promptKey struct{}
+// errNotPrompt is the cause of the end of a context of Prompt whose time is over.
+var errNotPrompt = errors.New("no answer, though it waits for nothing")
 
 // Prompt returns a context for a call whose answer waits for nothing: without one within some time its connection
-// counts as silent, unless others hear something on it.
+// counts as silent, unless others hear something on it. Where ctx ends before, that says nothing of the connection.
 func Prompt(ctx context.Context, within time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithValue(ctx, promptKey{}, true), within)
+	return context.WithTimeoutCause(ctx, within, errNotPrompt)
 }
 
 // Invoke implements grpc.ClientConnInterface.
@@ -106,7 +108,7 @@ func (l *link) Invoke(ctx context.Context, method string, request, reply any, op
 	err := w.Conn.Invoke(ctx, method, request, reply, opts...)
 	switch status.Code(err) {
 	case codes.DeadlineExceeded:
-		if ready && ctx.Value(promptKey{}) != nil {
+		if ready && errors.Is(context.Cause(ctx), errNotPrompt) {
 			l.silent(w, heard)
 		}
 	case codes.Unavailable, codes.Canceled:

@@ -170,6 +170,43 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
+// TestPromptOfHurry: who has less time than an answer may take, and gives up, shows nothing of a connection: others wait on it.
+func TestPromptOfHurry(t *testing.T) {
+	k := &talker{thinks: make(chan struct{})}
+	proxy, conn := behindProxy(t, k)
+	why := func(ctx context.Context) error {
+		_, err := pb.NewPlannerClient(conn).Why(ctx, &pb.WhyRequest{})
+		return err
+	}
+	waits := make(chan error, 1)
+	for _, hurry := range []bool{false, true} { // first the connection comes to be
+		go func() { waits <- why(t.Context()) }()
+		if hurry {
+			time.Sleep(50 * time.Millisecond) // so that it is on its way
+			parent, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			ctx, end := Prompt(parent, time.Minute)
+			if err := why(ctx); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("a call in a hurry: %v", err)
+			}
+			end()
+			cancel()
+			time.Sleep(100 * time.Millisecond) // it ends there, too
+		}
+		var err error
+		select {
+		case k.thinks <- struct{}{}:
+			err = <-waits
+		case err = <-waits:
+		}
+		if err != nil {
+			t.Errorf("a call that waited: %v", err)
+		}
+	}
+	if n := proxy.Made(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
 // TestStillSilent: where a connection that takes the place of a silent one does not come to be, as to a process that is stopped, the
 // other side still says nothing. One that refuses says something.
 func TestStillSilent(t *testing.T) {
