@@ -17,6 +17,7 @@ type facts struct {
 	mute    []mute // constructors that serve ranks
 	loaders string // one that says nothing, or that none is connected
 	way     Stall  // what is ready, and does not reach a rank
+	rest    Stall  // trainers that take far longer than usual
 }
 
 // mute is a member that says nothing.

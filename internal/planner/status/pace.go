@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -9,8 +10,9 @@ import (
 )
 
 // A batch may be ready and not reach its rank: the link is too slow, or the client stands still. The rank's trainer says how
-// long it waited when it is done with that, so until then other things tell: the rank asked for a step that is there, it
-// joins again, or a step takes far longer than those before.
+// long it waited when it is done with that, so until then other things tell: the rank asked for a step that is there, or it
+// joins again. That a step takes far longer than those before says nothing of the way to a rank that waits for none: trainers
+// evaluate, and save checkpoints.
 
 const (
 	// askedLong is how long a rank may wait for a step that is ready, as constructors say each second.
@@ -61,18 +63,25 @@ func (p *pace) look(x control.Holdup, acked int64, now, lost time.Duration) {
 	p.slow = x.Slow
 }
 
-// way is what is ready and does not reach a rank; nothing, as far as is known.
+// way is what is ready and does not reach a rank, which waits for it; nothing, as far as is known.
 func (p *pace) way(now time.Duration) Stall {
-	if p.text == "" {
-		return Stall{}
-	}
 	if d := now - p.asked; p.asked > 0 && d >= askedLong {
 		return Stall{"delivery", p.slow.Slowest, fmt.Sprintf("the way to %s: step %d is ready, and the rank has waited for it for %.0f s", p.slow.Slowest, p.slow.Step, d.Seconds())}
 	}
-	if d := now - p.since; p.usual > 0 && d >= max(standsLong, standsTimes*p.usual) {
-		return Stall{"delivery", p.slow.Slowest, fmt.Sprintf("no step was finished for %.0f s, where one took %.1f s: %s; it is the way to that rank, or its trainer", d.Seconds(), p.usual.Seconds(), p.text)}
-	}
 	return Stall{}
+}
+
+// rest is which trainers take far longer than usual for a step while they wait for none; nothing, as far as is known.
+func (p *pace) rest(now time.Duration) Stall {
+	d := now - p.since
+	if p.text == "" || p.asked > 0 || p.usual == 0 || d < max(standsLong, standsTimes*p.usual) {
+		return Stall{}
+	}
+	line := fmt.Sprintf("no step was finished for %.0f s, where one took %.1f s: %s", d.Seconds(), p.usual.Seconds(), strings.TrimPrefix(p.text, "trainers: "))
+	if p.slow.Slowest != "" {
+		line += ", and waits for none, as during an evaluation or a checkpoint, or if its trainer hangs"
+	}
+	return Stall{"trainers", p.slow.Slowest, line}
 }
 
 // Rejoins are the ranks that joined again. The zero value is none; it is safe for concurrent use.
@@ -113,5 +122,6 @@ func (h *Holdups) Judge(s *Service, again *Rejoins, now time.Duration) {
 	if s.facts.way = h.pace.way(now); s.facts.way.Line == "" {
 		s.facts.way = again.way(now)
 	}
+	s.facts.rest = h.pace.rest(now)
 	s.Stall = Judge(s)
 }

@@ -140,9 +140,11 @@ func (s Service) ways(b *strings.Builder) {
 			if x.Reason != "" {
 				fmt.Fprintf(b, ", since %s", x.Reason)
 			}
-			fmt.Fprintf(b, ": %s", strings.Join(x.First, ", "))
-			if more := int(x.Ranks) - len(x.First); more > 0 {
-				fmt.Fprintf(b, " and %d more", more)
+			if len(x.First) > 0 {
+				fmt.Fprintf(b, ": %s", strings.Join(x.First, ", "))
+				if more := int(x.Ranks) - len(x.First); more > 0 {
+					fmt.Fprintf(b, " and %d more", more)
+				}
 			}
 			b.WriteByte('\n')
 		}

@@ -54,7 +54,7 @@ type Holdup struct {
 
 // Stall says who waits for whom: trainers for data, or data for trainers.
 type Stall struct {
-	Cause string `json:"cause"`          // trainers: all is well; rank, source, loader, constructor, planner, member, delivery; "" while nothing is known
+	Cause string `json:"cause"`          // trainers: all is well, as far as the service goes; rank, source, loader, constructor, planner, member, delivery; "" while nothing is known
 	Name  string `json:"name,omitempty"` // which one, where there are several
 	Line  string `json:"line"`           // in words
 }
@@ -96,6 +96,7 @@ func Judge(s *Service) Stall {
 	if !sure {
 		x, sure = s.doubt()
 	}
+	rest := s.facts.rest
 	ready := fmt.Sprintf("%d steps are ready or under way", s.Planned-s.Acked)
 	switch {
 	case sure && t.Ranks == 0:
@@ -103,10 +104,16 @@ func Judge(s *Service) Stall {
 	case sure:
 		x.Line = fmt.Sprintf("trainers stood still %s of the last 10 s, as far as they say; %s: %s", percent(t.Share), ready, x.Line)
 	case t.Ranks > 0:
-		x = Stall{Cause: "trainers", Line: fmt.Sprintf("none: data waits on trainers, which stood still %s of the last 10 s; %s", percent(t.Share), ready)}
+		x = Stall{"trainers", rest.Name, fmt.Sprintf("none: data waits on trainers, which stood still %s of the last 10 s; %s", percent(t.Share), ready)}
 		if t.Most >= calm {
 			x.Line += fmt.Sprintf("; most of all %s, %s", t.MostRank, percent(t.Most))
 		}
+		if rest.Line != "" {
+			x.Line += "; " + rest.Line
+		}
+	case rest.Line != "":
+		x = rest
+		x.Line = "trainers have not said how long they stood still: " + rest.Line
 	}
 	return x
 }

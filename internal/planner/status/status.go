@@ -167,9 +167,12 @@ type Way struct {
 }
 
 // waysOf reads what a constructor says of the DP ranks that it serves. It may have said it of some that another
-// one serves by now, and a spare one says it of those that it served last.
+// one serves by now, until it speaks again: these are not named, and a spare one, which says it of those that it served last, has none.
 func waysOf(u *pb.ConstructorUsage, buckets []uint32) []Way {
 	all := []Way{}
+	if len(buckets) == 0 {
+		return all
+	}
 	for _, d := range u.GetWays() {
 		w := Way{Way: d.Way, Reason: d.Reason, Ranks: d.Ranks, First: []string{}}
 		for _, r := range d.First {
@@ -179,7 +182,7 @@ func waysOf(u *pb.ConstructorUsage, buckets []uint32) []Way {
 				w.Ranks--
 			}
 		}
-		if len(w.First) > 0 {
+		if w.Ranks > 0 {
 			all = append(all, w)
 		}
 	}
