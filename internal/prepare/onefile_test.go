@@ -14,18 +14,22 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// oneFile writes a compressed file of records, some of them bad or long, and what a test adds at its end.
+// several is how many workers read a file; they have room for 1.25 MiB of its records.
+const several = 5
+
+// oneFile writes a compressed file of records, some of them bad or long, and what a test adds at its end: more than several workers have
+// room for, in all and in one record.
 func oneFile(t *testing.T, dir, end string) {
 	t.Helper()
-	words(t, filepath.Join(dir, "plain"), 1, 3<<20)
+	words(t, filepath.Join(dir, "plain"), 1, 1<<20)
 	text, err := os.ReadFile(filepath.Join(dir, "plain", "0.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
-	long := fmt.Sprintf("{\"id\":-1,\"text\":%q}\n", strings.Repeat("a long record ", 1<<18)) // more than several workers have room for
-	for _, part := range []string{string(text), long, long, string(text[:1<<20]), "\n", end} {
+	long := fmt.Sprintf("{\"id\":-1,\"text\":%q}\n", strings.Repeat("a long record ", 100_000))
+	for _, part := range []string{string(text), long, string(text[:1<<19]), "\n", end} {
 		if _, err := w.Write([]byte(part)); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +54,7 @@ func TestOneFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var want map[string]string
-			for _, workers := range []int{1, 2, 7} {
+			for _, workers := range []int{1, 2, several} {
 				out := filepath.Join(t.TempDir(), "out")
 				results, err := Run(t.Context(), Options{Job: job, Out: out, ShardBytes: leastShardBytes, Workers: workers})
 				if err != nil {
@@ -91,8 +95,8 @@ func TestOneFileEnds(t *testing.T) {
 		if name == "cut" {
 			put(t, packed, string(whole[:len(whole)-4096]))
 		}
-		if one, several := run(1, source), run(7, source); one != several {
-			t.Errorf("%s: one worker says\n%s\nand several\n%s", name, one, several)
+		if one, more := run(1, source), run(several, source); one != more {
+			t.Errorf("%s: one worker says\n%s\nand several\n%s", name, one, more)
 		}
 	}
 	// One that has said it is done may still be on its way out.

@@ -39,35 +39,41 @@ class Stood:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._ended = 0.0  # seconds of waits that have ended
-        self._since: float | None = None  # the wait under way began
+        self._before = 0.0  # _ended, when the wait under way began
+        self._since: float | None = None  # it began
 
     def seconds(self) -> float:
         """Returns the seconds, those of the wait under way too. They never fall."""
         with self._guard:
-            return self._ended + self._under_way()
+            return self._now()
 
     def waits(self) -> bool:
         """Says whether a wait is under way."""
         return self._since is not None
 
     def ended(self, seconds: float) -> None:
-        """Takes how long the waits that have ended were, all together."""
+        """Takes how long the waits that have ended were, all together.
+
+        What another thread says late may hold a part of the wait under way.
+        """
         with self._guard:
             self._ended = max(self._ended, seconds)
 
     @contextlib.contextmanager
     def still(self, began: float | None) -> Iterator[None]:
         """Counts a wait for as long as what is done inside lasts; None: counts nothing."""
-        self._since = began
+        with self._guard:
+            self._before, self._since = self._ended, began
         try:
             yield
         finally:
             with self._guard:
-                self._ended += self._under_way()
-                self._since = None
+                self._ended, self._since = self._now(), None
 
-    def _under_way(self) -> float:
-        return 0.0 if self._since is None else time.monotonic() - self._since
+    def _now(self) -> float:
+        if self._since is None:
+            return self._ended
+        return max(self._ended, self._before + time.monotonic() - self._since)
 
 
 class Progress:
