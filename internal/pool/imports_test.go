@@ -86,3 +86,45 @@ func TestImports(t *testing.T) {
 		t.Errorf("a loader that left during its import ended the fork server, which was started again %d times", n)
 	}
 }
+
+// TestModuleEdited: a pool that has imported a module runs no other function of it by that code when its file is another one:
+// a new environment has it, and who uses the old one goes on.
+func TestModuleEdited(t *testing.T) {
+	client, err := filepath.Abs("../../client/python/src")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHONPATH", client)
+	dir := modules(t, code)
+	s := &Server{opt: Options{Interpreters: []Interpreter{{"test", python(t)}}, Path: []string{dir}, Workers: 1}}
+	s.leases.open = s.environment
+	var end context.CancelFunc
+	s.life, end = context.WithCancel(t.Context())
+	swept := make(chan struct{})
+	go func() { s.leases.run(s.life); close(swept) }()
+	defer func() { end(); <-swept }()
+
+	old := load(t, dir, 1)
+	first, err := s.find(t.Context(), open(old, old.function(t, "upper"), 0, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.Replace(code, "text.split()", "text.split()[:1]", 1)
+	if err := os.WriteFile(filepath.Join(dir, "steps.py"), []byte(edited), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Describe(t.Context(), "steps:words"); fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "changed since it was imported") {
+		t.Errorf("%v (%v) of a loader that has imported the file as it was", err, fault.ClassOf(err))
+	}
+	f := load(t, dir, 1).function(t, "words")
+	second, err := s.find(t.Context(), open(old, f, 0, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.env == second.env {
+		t.Error("the environment that imported the old file has the new function")
+	}
+	if d, err := second.env.Describe(t.Context(), "steps:words"); err != nil || d.Digest != f.Description().Digest {
+		t.Errorf("%x, %v", d.Digest, err)
+	}
+}

@@ -282,6 +282,10 @@ func (s *Server) try(ctx context.Context, in Interpreter, o *pb.OpenFunction) (*
 		}
 		d, err := s.describe(ctx, l.env, o.Function)
 		switch {
+		case errors.Is(err, worker.ErrChanged) && !again:
+			s.leases.replace(l)
+			s.leases.release(l)
+			continue
 		case err != nil:
 		case d.Runtime() != o.Runtime:
 			err = fault.Userf("it has %s, and the loader %s, which may compute something else: install the same versions", d.Runtime(), o.Runtime)

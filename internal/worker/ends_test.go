@@ -73,7 +73,6 @@ func TestLeftOpen(t *testing.T) {
 	}
 	cancel()
 	<-call
-	e.Close()
 	if got := e.Status().LastDeath; got != "its worker ended by signal 9 (killed)" {
 		t.Error(got)
 	}
@@ -81,10 +80,17 @@ func TestLeftOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var pids []int
 	for _, word := range strings.Fields(string(text)) {
-		if pid, err := strconv.Atoi(word); err != nil || !alive(pid) || unix.Kill(pid, unix.SIGKILL) != nil {
+		pid, err := strconv.Atoi(word)
+		if err != nil || !alive(pid) {
 			t.Errorf("what the worker started is gone, so nothing had its socket: %s", word)
 		}
+		pids = append(pids, pid)
+	}
+	e.Close()
+	for _, pid := range pids {
+		gone(t, pid)
 	}
 }
 
@@ -171,5 +177,67 @@ func TestEndsWithLoader(t *testing.T) {
 			t.Fatal(err)
 		}
 		gone(t, pid)
+	}
+}
+
+// TestOtherSession: what a worker starts in a session of its own ends with the environment, too, whether its worker is there yet or not.
+func TestOtherSession(t *testing.T) {
+	if !canLimit {
+		t.Skip("this system gives what lost its parent to process 1")
+	}
+	opt := options(t)
+	opt.Workers, opt.Functions = 1, []string{"sessions:Starts"}
+	dir := withModule(t, &opt, "sessions", `
+import os, subprocess, time
+import millrace
+
+at = os.path.dirname(__file__)
+here = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+
+@millrace.transform
+class Starts:
+    def __init__(self):
+        started = "sleep 1000 & echo $! >> \"$0\"; echo $$ >> \"$0\"; exec sleep 1000"
+        subprocess.Popen(["sh", "-c", started, os.path.join(at, "pids")], start_new_session=True)
+        subprocess.Popen(["true"], start_new_session=True)
+
+    def __call__(self, text: str) -> str:
+        if text == "exit":
+            os._exit(1)
+        return str(here.pid)
+`)
+	e, err := Open(t.Context(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := e.Function(t.Context(), Use{Name: "sessions:Starts"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, _ = f.Call(t.Context(), texts("exit")) // the row that ends its worker is a bad record
+	here := called(t, f, texts("a"))
+	pids := []int{}
+	until(t, "two workers started nothing", func() bool {
+		text, _ := os.ReadFile(filepath.Join(dir, "pids"))
+		pids = pids[:0]
+		for _, field := range strings.Fields(string(text)) {
+			pid, _ := strconv.Atoi(field)
+			pids = append(pids, pid)
+		}
+		return len(pids) >= 4 && strings.HasSuffix(string(text), "\n")
+	})
+	pid, _ := strconv.Atoi(strings.Trim(strings.TrimPrefix(here[0], "0:0 "), `"`))
+	pids = append(pids, pid)
+	for _, pid := range pids {
+		if !alive(pid) {
+			t.Errorf("process %d ended while the environment is there", pid)
+		}
+	}
+	e.Close()
+	for _, pid := range pids {
+		if alive(pid) {
+			t.Errorf("process %d is there yet", pid)
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
 	}
 }

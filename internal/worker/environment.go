@@ -50,6 +50,9 @@ const (
 	watchEvery = 10 * time.Millisecond
 )
 
+// ErrChanged is part of the error of a function whose module's file is not the one that was imported for others.
+var ErrChanged = errors.New("others of that file run as they were: put it back, or this function into a module of its own")
+
 var errClosed = errors.New("the environment is closed")
 
 // Open starts the fork server of an environment and its workers. Functions that do not
@@ -155,7 +158,7 @@ func (e *Environment) start(ctx context.Context) (*server, error) {
 		return nil, err
 	}
 	e.mu.Lock()
-	names := slices.Clone(e.names)
+	names, first := slices.Clone(e.names), e.runtime == ""
 	e.mu.Unlock()
 	err = e.open(ctx, s, []string{}) // it answers: what ends it after this is an import, and not the machine's fault
 	if err == nil && len(names) > 0 {
@@ -163,7 +166,10 @@ func (e *Environment) start(ctx context.Context) (*server, error) {
 	}
 	if err != nil {
 		s.stop()
-		return nil, s.lacks(err)
+		if first {
+			err = s.unfit(ctx, err)
+		}
+		return nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -187,6 +193,9 @@ func (e *Environment) open(ctx context.Context, s *server, names []string) error
 	defer e.mu.Unlock()
 	e.runtime = runtimeOf(said.Python, said.NumPy)
 	for _, f := range said.Functions {
+		if f.Changed {
+			return fault.Userf("function %s: %s: %w", f.Name, f.Error, ErrChanged)
+		}
 		if f.Error != "" {
 			return fault.Userf("function %s: %s", f.Name, f.Error)
 		}

@@ -110,6 +110,43 @@ func TestFirstImport(t *testing.T) {
 	}
 }
 
+// TestUnfit: an interpreter that is none, or that cannot import our package, is the user's error, which says what is wrong.
+func TestUnfit(t *testing.T) {
+	for _, c := range []struct{ python, module, want string }{
+		{"/bin/ls", "", "/bin/ls: cannot access"},
+		{"/bin/ls", "", "this is no Python interpreter: name one of"},
+		{"", "json", "json.py hides a module of the same name"},
+		{"", "numpy", "numpy.py hides a module of the same name"},
+		{"", "millrace", "millrace.py hides a module of the same name"},
+	} {
+		opt := options(t)
+		opt.Functions = nil
+		if c.python != "" {
+			opt.Python = c.python
+		}
+		if c.module != "" {
+			withModule(t, &opt, c.module, "")
+			opt.Path = []string{opt.Path[2], opt.Path[0]}
+		}
+		if e, err := Open(t.Context(), opt); fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%v (%v), want %s", err, fault.ClassOf(err), c.want)
+			if err == nil {
+				e.Close()
+			}
+		}
+	}
+	opt := options(t)
+	opt.Path = opt.Path[1:]
+	opt.Python = filepath.Join(t.TempDir(), "python")
+	if err := os.WriteFile(opt.Python, []byte("#!/bin/sh\nexec "+python()+" -S \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHONPATH", "")
+	if _, err := Open(t.Context(), opt); fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "this interpreter has no package millrace: install it there") {
+		t.Errorf("%v (%v)", err, fault.ClassOf(err))
+	}
+}
+
 // TestMemoryDuringImport: a worker that holds too much memory ends also while the fork server imports, and reads nothing.
 func TestMemoryDuringImport(t *testing.T) {
 	if !canLimit {
@@ -210,5 +247,41 @@ def f(text: str) -> str:
 			}
 			return strings.Contains(o.Reply.Broken, "its worker wrote garbage: ") && strings.Contains(o.Reply.Broken, want)
 		})
+	}
+}
+
+// TestChangedUnderWorker: a worker that is older than the import of a function, whose file is another one by now, runs none of
+// that: the next worker runs what was imported.
+func TestChangedUnderWorker(t *testing.T) {
+	opt := options(t)
+	opt.Workers = 1
+	const code = `
+import millrace
+
+@millrace.transform
+def f(text: str) -> str:
+    return text + "1"
+
+@millrace.transform
+class C:
+    def __call__(self, text: str) -> str:
+        return text + "1"
+`
+	dir := withModule(t, &opt, "edited", code)
+	for _, name := range []string{"edited:f", "edited:C"} {
+		write := func(code string) {
+			if err := os.WriteFile(filepath.Join(dir, "edited.py"), []byte(code), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(code)
+		e := open(t, opt)
+		expect(t, called(t, function(t, e, "upper"), texts("a")), `0:0 "A"`) // its worker is there
+		f, err := e.Function(t.Context(), Use{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(strings.ReplaceAll(code, `"1"`, `"2"`))
+		expect(t, called(t, f, texts("a")), `0:0 "a1"`)
 	}
 }

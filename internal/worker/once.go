@@ -16,6 +16,7 @@ import (
 type callFrame struct {
 	Op       string `json:"op"` // call or setup
 	Function string `json:"function"`
+	Digest   Digest `json:"digest"`
 	Slot     int    `json:"slot"`
 	Bytes    int    `json:"bytes"`
 	Seed     uint64 `json:"seed"`
@@ -101,7 +102,7 @@ func (f *Function) sit(ctx context.Context, s *seat, w work, tries int, take fun
 		return err
 	}
 	w.fill(s.in.data)
-	j := f.job(s, callFrame{"call", f.use.Name, s.index, w.size, f.use.Seed, f.use.Source, w.file, w.most})
+	j := f.job(s, callFrame{"call", f.use.Name, f.what.Digest, s.index, w.size, f.use.Seed, f.use.Source, w.file, w.most})
 	if err := f.submit(s, j); err != nil {
 		f.env.release(s)
 		return err
@@ -131,7 +132,7 @@ func (f *Function) submit(s *seat, j *job) error {
 	if !f.what.Setup {
 		return s.process.submit("", j)
 	}
-	setup := f.job(s, callFrame{Op: "setup", Function: f.use.Name})
+	setup := f.job(s, callFrame{Op: "setup", Function: f.use.Name, Digest: f.what.Digest})
 	setup.timeout, setup.setup = f.env.opt.Start, true
 	return s.process.submit(f.use.Name, setup, j)
 }

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -48,7 +48,8 @@ type serverFrame struct {
 	NumPy     string
 	Functions []struct {
 		Description
-		Error string
+		Error   string
+		Changed bool // its module's file is not the one that was imported
 	}
 	Threads []string
 	PID     int
@@ -151,7 +152,7 @@ func (s *server) read() {
 	for {
 		var frame serverFrame
 		if err := s.wire.receive(&frame); err != nil {
-			if !errors.Is(err, io.EOF) {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) { // stop closes it, and lets the server end what it has
 				killGroup(s.cmd.Process.Pid)
 			}
 			return
@@ -225,29 +226,17 @@ func (s *server) request(ctx context.Context, within time.Duration, a ask, files
 		return frame, nil
 	case <-s.gone:
 		return serverFrame{}, fault.As(fault.Lost, s.ended)
-	case <-ctx.Done():
-		killGroup(s.cmd.Process.Pid) // the answer would be taken for another's
+	case <-ctx.Done(): // the answer would be taken for another's
+		if a.Op == "fork" {
+			_ = s.wire.conn.Close() // it imports nothing, so it ends at once, after what it has
+		} else {
+			killGroup(s.cmd.Process.Pid)
+		}
 		return serverFrame{}, ctx.Err()
 	case <-late.C:
 		killGroup(s.cmd.Process.Pid)
 		return serverFrame{}, fault.Userf("importing %s did not end in %v%s", strings.Join(a.Functions, ", "), within, s.out.last())
 	}
-}
-
-// lacking is the last line of an interpreter that has not the packages that its program imports.
-var lacking = regexp.MustCompile(`ModuleNotFoundError: No module named '(millrace|numpy)`)
-
-// lacks returns the error of a server that has ended at its start: of class fault.User if it lacks a package.
-func (s *server) lacks(err error) error {
-	found := lacking.FindStringSubmatch(s.out.last())
-	if found == nil {
-		return err
-	}
-	install := found[1]
-	if install == "millrace" {
-		install = "CHECKOUT/client/python, where CHECKOUT is that of this millrace"
-	}
-	return fault.Userf("this interpreter has no package %s: install it there (%s -m pip install %s), or name another one, such as interpreter: .venv/bin/python", found[1], s.opt.Python, install)
 }
 
 // stop ends the server, and so its workers, and waits for it.

@@ -91,7 +91,7 @@ type Description struct {
 	In   []Column `json:"in"`
 	Out  []Column `json:"out"` // none of a filter
 	// Digest identifies the code: SHA-256 over the bytes of its module's file, its declared
-	// version and its name.
+	// version and its name, and the file that made it if that is another one.
 	Digest  Digest `json:"digest"`
 	Version string `json:"version"`
 	// Needs are the resources that a worker takes, such as gpu.
@@ -110,6 +110,9 @@ func runtimeOf(python, numpy string) string { return fmt.Sprintf("Python %s, Num
 
 // Digest is a SHA-256, which JSON has as hexadecimal digits.
 type Digest [32]byte
+
+// MarshalText writes hexadecimal digits.
+func (d Digest) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, d[:]), nil }
 
 // UnmarshalText reads hexadecimal digits.
 func (d *Digest) UnmarshalText(text []byte) error {

@@ -3,6 +3,7 @@
 # ruff: noqa: UP045 - Python 3.9 cannot evaluate X | None, which the decorator does
 from __future__ import annotations
 
+import functools
 import runpy
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 import millrace
 from millrace import _columns
-from millrace._function import DeclarationError, bound
+from millrace._function import DeclarationError
 from millrace.transform import Tokens, apply
 
 REPOSITORY = Path(__file__).parents[3]
@@ -198,12 +199,27 @@ def test_declarations():
         apply(untyped, [])
 
 
-def test_identity():
-    def of(version):
-        return bound(millrace.transform(version=version)(upper)).digest()
+def test_declarations_of_something_else():
+    def loud(fn):
+        @functools.wraps(fn)
+        def wrapper(*args):
+            return fn(*args) + "!"
 
-    assert of("") == of("") != of("2")
-    assert bound(millrace.transform(counted)).digest() != of("")
+        return wrapper
+
+    class More(Adds):
+        def __call__(self, text: str) -> str:
+            return text + "more"
+
+    with pytest.raises(DeclarationError, match="upper has the declaration of upper, which would"):
+        apply(loud(upper), [{"text": "a"}])
+    with pytest.raises(
+        DeclarationError, match=r"More has the declaration of Adds.*a subclass, too"
+    ):
+        apply(More, [{"text": "a"}])
+    assert apply(millrace.transform(loud(upper)), [{"text": "a"}]) == [{"text": "A!"}]
+    assert apply(millrace.transform(More), [{"text": "a"}]) == [{"text": "amore"}]
+    assert apply(Adds, [{"text": "a"}]) == [{"text": "a!"}]
 
 
 def test_kept_columns_are_seen():

@@ -1,8 +1,9 @@
-"""What a declared function is: its kind, columns and identity, and how it runs on a batch.
+"""What a declared function is: its kind and columns, and how it runs on a batch.
 
 describe() reads signature and annotations when the decorator runs, so that what is wrong
 with them is an error at the import. Function.run() maps one batch of columns and reports a
-row's error as that row's. It knows nothing of memory, sockets or processes.
+row's error as that row's. It knows nothing of memory and sockets, and of processes only that
+what a function forks has to come out: the rows are its parent's.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import os
 import re
 import struct
-import sys
 import traceback
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,18 +86,6 @@ class Function:
         call: Callable[..., Any] = made
         return call
 
-    def digest(self) -> str:
-        """Of the module's file, version and name."""
-        module = sys.modules[self.target.__module__]
-        path = getattr(module, "__file__", None)
-        if not path:
-            raise DeclarationError(f"{self.name}: its module has no file")
-        with open(path, "rb") as file:
-            code = hashlib.sha256(file.read())
-        for part in (self.version, self.name):
-            code.update(b"\0" + part.encode())
-        return code.hexdigest()
-
     def run(self, call: Callable[..., Any], batch: Reader, place: Place, most: int = 0) -> Result:
         """Maps a batch, or the first rows of it that give more than most bytes."""
         columns = batch.columns(self.kind == "map_batches")
@@ -119,10 +108,13 @@ class Function:
         rows: list[tuple[Any, ...]] = []
         origins: list[int] = []
         left = most if self.outputs else 0
+        process = os.getpid()  # one that the function forks does not answer for this one
         for i, row in enumerate(given):
             try:
                 made = self._made(call(*row))
             except BaseException as error:
+                if os.getpid() != process:
+                    raise
                 result.errors.append((i, said(error)))
                 continue
             rows += made
@@ -196,6 +188,7 @@ class Function:
     def _run_batch(self, call: Callable[..., Any], columns: list[Any], rows: int) -> Result:
         result = Result(Batch(rows))
         assert result.batch is not None
+        process = os.getpid()
         try:
             out = self._row(call(*columns))
             for column, values in zip(self.outputs, out):
@@ -208,6 +201,8 @@ class Function:
                     return result
                 batch_add(result.batch, values, column)
         except BaseException as error:
+            if os.getpid() != process:
+                raise
             result.batch = Batch(0)
             result.raised = said(error)
             if rows == 1:
@@ -280,6 +275,12 @@ def bound(target: Any) -> Function:
         raise DeclarationError(
             f"{getattr(target, '__qualname__', target)} is not a step: decorate it with "
             "@millrace.transform(...)"
+        )
+    if function.target is not target:  # a wrapper copies the declaration, a subclass inherits it
+        raise DeclarationError(
+            f"{getattr(target, '__qualname__', target)} has the declaration of {function.name}, "
+            "which would run in its place: decorate a subclass, too, and put @millrace.transform "
+            "above the decorators that wrap a function"
         )
     return function
 

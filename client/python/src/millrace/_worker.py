@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import gc
-import importlib
 import inspect
 import json
 import mmap
@@ -26,13 +25,14 @@ import signal
 import socket
 import struct
 import sys
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
 from millrace._columns import Reader
-from millrace._function import Function, bound, said
-from millrace._missing import explained, no_attribute
+from millrace._function import said
+from millrace._loaded import ChangedError, Files, Functions
+from millrace._missing import explained
 
 PROTOCOL = 1
 MAGIC = b"MRW1"
@@ -42,7 +42,7 @@ MAX_ERRORS = 4 << 20  # bytes of row errors in one answer
 READ = 1 << 12  # bytes at a time: of nearly all frames more than there are
 FILES = 6  # of a new worker: its socket, its output, and input and output memory twice
 CONTROL = 3  # the descriptor of the loader's socket
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 Frame = dict[str, Any]
 
@@ -108,55 +108,14 @@ class Shared:
         return self._map
 
 
-class Functions:
-    """The functions of this process: loaded by name, set up once."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[str, Function] = {}
-        self._started: dict[str, Callable[..., Any]] = {}
-
-    def load(self, name: str) -> Function:
-        """The function "module:name"; raises what the import raises."""
-        if name not in self._loaded:
-            module, _, path = name.partition(":")
-            found: Any = importlib.import_module(module)
-            for part in path.split("."):
-                if not hasattr(found, part):
-                    raise no_attribute(module, found, part)
-                found = getattr(found, part)
-            self._loaded[name] = bound(found)
-        return self._loaded[name]
-
-    def start(self, name: str) -> Callable[..., Any]:
-        if name not in self._started:
-            self._started[name] = self.load(name).start()
-        return self._started[name]
-
-    def describe(self, name: str) -> Frame:
-        try:
-            f = self.load(name)
-            digest = f.digest()
-        except BaseException as error:
-            return {"name": name, "error": explained(name, error)}
-        return {
-            "name": name,
-            "kind": f.kind,
-            "in": [{"name": c.path, "type": str(c.type)} for c in f.inputs],
-            "out": [{"name": c.path, "type": str(c.type)} for c in f.outputs],
-            "digest": digest,
-            "version": f.version,
-            "needs": f.needs,
-            "rng": f.rng >= 0,
-            "setup": inspect.isclass(f.target),
-        }
-
-
 class Server:
     """The fork server: one thread, one socket, and the children that it waits for."""
 
     def __init__(self, control: socket.socket) -> None:
         self.wire = Wire(control, FILES)
-        self.functions = Functions()
+        files = Files()
+        files.watch()
+        self.functions = Functions(files)
         self.children: set[int] = set()
         self.woken, waker = socket.socketpair()
         for sock in (self.woken, waker):
@@ -181,8 +140,7 @@ class Server:
                         return
                     self.serve(frame)
         finally:
-            for pid in self.children:
-                kill(pid)
+            self.end()
 
     def serve(self, frame: Frame) -> None:
         if frame["op"] == "open":
@@ -193,7 +151,7 @@ class Server:
             kill(frame["pid"])
 
     def open(self, names: list[str]) -> Frame:
-        described = [self.functions.describe(name) for name in names]
+        described = [describe(self.functions, name) for name in names]
         gc.collect()
         gc.freeze()  # what is shared with workers stays shared
         return {
@@ -223,6 +181,8 @@ class Server:
                     sock.close()
                 work(files, self.functions)
                 code = 0
+            except SystemExit as end:
+                code = status(end)
             except BaseException:
                 sys.excepthook(*sys.exc_info())
             finally:
@@ -233,19 +193,60 @@ class Server:
         self.children.add(pid)
         self.wire.send({"op": "forked", "pid": pid})
 
-    def reap(self) -> None:
-        """Reports children that ended. Their groups end first, while their numbers are theirs."""
-        for pid in sorted(self.children):
-            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if ended is None:
-                continue
+    def end(self) -> None:
+        """Ends the workers and what they started, which comes to this process when they end."""
+        for pid in self.children:
             kill(pid)
+        while sys.platform == "linux":  # elsewhere nothing comes
+            for pid in children():
+                kill(pid)
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
+
+    def reap(self) -> None:
+        """Reports workers that ended. Their groups end first, while their numbers are theirs."""
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            pid = ended.si_pid
+            if pid in self.children:
+                kill(pid)
             os.waitpid(pid, 0)
+            if pid not in self.children:  # a worker, or an import, started it
+                continue
             self.children.discard(pid)
             died = ended.si_code != os.CLD_EXITED
             frame = {"op": "exited", "pid": pid, "signal": 0, "code": 0}
             frame["signal" if died else "code"] = ended.si_status
             self.wire.send(frame)
+
+
+def describe(functions: Functions, name: str) -> Frame:
+    """What a function declares, or why it cannot be loaded."""
+    try:
+        f = functions.load(name)
+        digest = functions.digest(name)
+    except ChangedError as error:
+        return {"name": name, "error": str(error), "changed": True}
+    except BaseException as error:
+        return {"name": name, "error": explained(name, error)}
+    return {
+        "name": name,
+        "kind": f.kind,
+        "in": [{"name": c.path, "type": str(c.type)} for c in f.inputs],
+        "out": [{"name": c.path, "type": str(c.type)} for c in f.outputs],
+        "digest": digest,
+        "version": f.version,
+        "needs": f.needs,
+        "rng": f.rng >= 0,
+        "setup": inspect.isclass(f.target),
+    }
 
 
 def kill(pid: int) -> None:
@@ -255,6 +256,26 @@ def kill(pid: int) -> None:
             end(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
+
+
+def children() -> list[int]:
+    """The children of this process, those included whose parents ended."""
+    found, me = [], str(os.getpid())
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                stat = file.read().decode("utf-8", "replace")
+        except OSError:  # no process, or it ended
+            continue
+        if stat.rpartition(")")[2].split()[1] == me:  # behind its name and state
+            found.append(int(name))
+    return found
+
+
+def adopt() -> None:
+    """Has the kernel give this process what its workers started when they end, where it can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with(parent: int) -> None:
@@ -272,6 +293,14 @@ def threads() -> list[str]:
     if sys.platform == "linux":
         names += ["one of a library"] * (len(os.listdir("/proc/self/task")) - len(names))
     return names[1:]
+
+
+def status(end: SystemExit) -> int:
+    """The exit status that Python gives a process that ends so."""
+    if end.code is None or isinstance(end.code, int):
+        return (end.code or 0) & 0xFF
+    print(end.code, file=sys.stderr)
+    return 1
 
 
 def flush() -> None:
@@ -297,31 +326,61 @@ def work(files: list[int], functions: Functions) -> None:
         frame = wire.receive()
         if frame is None:
             return
+        check(functions, frame)
         if frame["op"] == "setup":
             wire.send(setup(functions, frame["function"]))
         else:
             wire.send(answer(functions, frame, *slots[frame["slot"]]))
 
 
+def check(functions: Functions, frame: Frame) -> None:
+    """Ends a worker that is older than an import, if its own import would be of another file.
+
+    The next one has what the server imported. It ends as if from outside: no row is to blame.
+    """
+    try:
+        digest = functions.digest(frame["function"])
+        if frame.get("digest", digest) == digest:  # earlier loaders say none
+            return
+        why = f"the file of {frame['function']} changed since it was imported"
+    except ChangedError as error:
+        why = str(error)
+    print(why + ": another worker has what was imported", file=sys.stderr)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(process: int) -> None:
+    """Ends a process that a function of this one forked, and that came back: it answers nothing."""
+    if os.getpid() != process:
+        sys.exit()
+
+
 def setup(functions: Functions, name: str) -> Frame:
+    process = os.getpid()
     try:
         functions.start(name)
     except BaseException as error:
+        if os.getpid() != process:
+            raise
         return {"broken": f"its setup failed: {said(error)}"}
+    leave(process)
     return {}
 
 
 def answer(functions: Functions, frame: Frame, given: Shared, taken: Shared) -> Frame:
     """Runs a function on the batch of a slot, and writes what comes out beside it."""
-    function = functions.load(frame["function"])
+    function, process = functions.load(frame["function"]), os.getpid()
     try:
         call = functions.start(frame["function"])
     except BaseException as error:
+        if os.getpid() != process:
+            raise
         return {"broken": f"its setup failed: {said(error)}", "setup": True}
     view = memoryview(given.sized(frame["bytes"], False)).toreadonly()
     batch = Reader(view, function.input_types)
     place = frame["seed"], frame["source"], frame["file"]
     result = function.run(call, batch, place, frame.get("most", 0))
+    leave(process)
     if result.broken or result.raised:
         return {"broken": result.broken, "raised": result.raised}
     assert result.batch is not None
@@ -349,4 +408,5 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The folder it was started in is no place of modules, unless PYTHONPATH says so.
     sys.path[:] = [p for p in sys.path if p]
+    adopt()
     Server(socket.socket(fileno=CONTROL)).run()
