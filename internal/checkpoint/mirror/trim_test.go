@@ -83,17 +83,21 @@ func TestBranchBelowFrame(t *testing.T) {
 func TestTrim(t *testing.T) {
 	here := newMachine(&object.Memory{})
 	log := here.open(t)
-	for next := int64(0); next < 800; next += 20 {
+	trimmed := func() bool {
+		packs := keys(t, here.store, "pack/")
+		return len(packs) > 0 && slices.Min(packs) > "pack/0000000000000000" && len(packs) <= 60 // of 256 slots, once they are merged; closing adds a few
+	}
+	next := int64(0)
+	for ; next < 800 || next < 30000 && !trimmed(); next += 20 {
+		if next >= 800 { // tidying is behind, and goes on with what is written
+			time.Sleep(20 * time.Millisecond)
+		}
 		appendSteps(t, log, next, next+20)
 		if next >= 100 {
 			if err := log.Trim(next - 100); err != nil {
 				t.Fatal(err)
 			}
 		}
-	}
-	trimmed := func() bool {
-		packs := keys(t, here.store, "pack/")
-		return slices.Min(packs) > "pack/0000000000000000" && len(packs) <= 60 // of 256 slots, once they are merged; closing adds a few
 	}
 	await(t, log, trimmed)
 	first, _ := log.First()
@@ -114,15 +118,15 @@ func TestTrim(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || least > first || last != 799 {
+	if err != nil || least > first || last != next-1 {
 		t.Errorf("the mirror has steps %d to %d, and the log begins with %d: %v", least, last, first, err)
 	}
 	there := newMachine(here.store).open(t)
 	if there.Trimmed() != log.Trimmed() {
 		t.Errorf("the other machine's log is trimmed at %d, this one at %d", there.Trimmed(), log.Trimmed())
 	}
-	wantTail(t, there, 792, 799)
-	if err := there.Close(); err != nil { // or packs are merged while one goes away
+	wantTail(t, there, (next-1)/8*8, next-1) // from the last key frame on
+	if err := there.Close(); err != nil {    // or packs are merged while one goes away
 		t.Fatal(err)
 	}
 	all, err := here.store.List(t.Context(), "pack/", "")
