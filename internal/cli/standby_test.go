@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -10,13 +11,22 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/client"
+	"github.com/millrace-data/millrace/internal/object"
+	"github.com/millrace-data/millrace/internal/object/objecttest"
 )
 
 // TestStandbyElsewhere has a planner with a folder of its own stand by for another one, by
-// the mirror of its log. The other one is killed; or it is stopped until it was replaced, and
-// continues then. The ranks go on, and who was replaced writes nothing more and says why.
+// the mirror of its log. The other one is killed, or loses its folder; or it is stopped until it was
+// replaced, and continues then. The ranks go on, and who ends writes nothing more and says why.
 func TestStandbyElsewhere(t *testing.T) {
-	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+	for name, c := range map[string]struct {
+		harm func(planner *server, log string) error
+		ends string // what the planner says then; "" if it says nothing
+	}{
+		"killed":      {func(p *server, _ string) error { return p.cmd.Process.Kill() }, ""},
+		"stopped":     {func(p *server, _ string) error { return p.cmd.Process.Signal(syscall.SIGSTOP) }, "another planner"},
+		"folder lost": {func(_ *server, log string) error { return os.RemoveAll(log) }, "its folder was deleted or replaced"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := folder(t)
@@ -42,7 +52,7 @@ func TestStandbyElsewhere(t *testing.T) {
 			}
 			for step := range 24 {
 				if step == 6 {
-					if err := first.cmd.Process.Signal(signal); err != nil {
+					if err := c.harm(first, filepath.Join(dir, "log1")); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -55,25 +65,49 @@ func TestStandbyElsewhere(t *testing.T) {
 				}
 			}
 			checkReference(t, dir, ranks[0])
-			if signal == syscall.SIGSTOP {
-				checkDeposed(t, first)
+			if c.ends != "" {
+				checkEnds(t, first, c.ends)
 			}
 		})
 	}
 }
 
-// checkDeposed continues a planner that was replaced while it was stopped: it ends.
-func checkDeposed(t *testing.T, p *server) {
+// checkEnds continues a planner that was replaced, if it was stopped: it ends, with the class of a loss.
+func checkEnds(t *testing.T, p *server, why string) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // it fails if it has ended
 	select {
 	case <-p.exited:
 	case <-time.After(hangs):
 		t.Fatal("a planner that was replaced does not end")
 	}
-	if text := p.stderr.String(); !strings.Contains(text, "another planner") {
-		t.Errorf("a planner that was replaced says:\n%s", text)
+	if text, code := p.stderr.String(), p.cmd.ProcessState.ExitCode(); !strings.Contains(text, why) || code != exitLost {
+		t.Errorf("a planner that was replaced ends with exit code %d and says:\n%s", code, text)
 	}
+}
+
+// TestMirrorDenied: the mirror denies access for a while, as when credentials expired. The planner goes on, and the
+// ranks hear nothing of it. At the start it is refused at once.
+func TestMirrorDenied(t *testing.T) {
+	dir, mirror := folder(t), objecttest.NewFake(t)
+	serve := []string{"serve", "job.yaml", "--listen", "127.0.0.1:0", "--log-dir", "log", "--log-mirror", mirror.URL}
+	mirror.Denied.Store(true)
+	begin := time.Now()
+	millrace(t, dir, serve...).expect(t, exitUser, "trying the mirror of the log", "AWS_ACCESS_KEY_ID")
+	if d := time.Since(begin); d > object.DefaultRetry/2 {
+		t.Errorf("it was refused after %v", d)
+	}
+	mirror.Denied.Store(false)
+	s := start(t, command(context.WithoutCancel(t.Context()), dir, serve...))
+	ranks := openRanks(t, s, 0, nil)
+	for step := range 24 {
+		if step == 6 {
+			mirror.Denied.Store(true)
+			time.AfterFunc(3*time.Second, func() { mirror.Denied.Store(false) })
+		}
+		if failed := takeStep(t, ranks); failed != nil {
+			t.Fatalf("step %d: %v", step, failed)
+		}
+	}
+	checkReference(t, dir, ranks[0])
 }

@@ -214,7 +214,7 @@ func fileError(err error) error {
 	case errors.Is(err, fs.ErrExist):
 		return fault.As(fault.User, ErrExists)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return fault.Userf("%w: give this user the right to write the folder", err)
+		return fault.Userf("%w: %w: give this user the right to write the folder", ErrDenied, err)
 	}
 	return fault.As(fault.Lost, err)
 }

@@ -24,6 +24,9 @@ var (
 	// ErrChanged is wrapped by the error of Get for an object that is not of the
 	// version asked for any more.
 	ErrChanged = errors.New("the object was written again")
+	// ErrDenied is wrapped by the error for what the store gives these credentials, or this user,
+	// no right to. Credentials may expire, or be changed.
+	ErrDenied = errors.New("access is denied")
 )
 
 // Info is an object as it was listed. It is a plain value.

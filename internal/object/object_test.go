@@ -28,6 +28,18 @@ func TestDirectory(t *testing.T) {
 	})
 }
 
+func TestFake(t *testing.T) {
+	n := 0
+	objecttest.Run(t, func(t *testing.T) object.Store {
+		n++
+		s, err := object.Open(strings.Replace(objecttest.NewFake(t).URL, "s3://bucket", fmt.Sprintf("s3://bucket/%d", n), 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
+}
+
 func TestS3(t *testing.T) {
 	where := objecttest.Server(t)
 	n := 0
@@ -73,17 +85,19 @@ func wantUser(t *testing.T, err error, word string) {
 func TestOpen(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL", "http://store.example:9000/")
 	for where, want := range map[string]string{
-		"s3://b":           "s3://b/ at store.example:9000",
-		"s3://b/jobs/one/": "s3://b/jobs/one at store.example:9000",
-		"s3://b/x?endpoint=other:1&path_style=yes": "",
-		"s3://b/x?endpoint=other:1&region=x":       "s3://b/x at other:1",
-		"s3://b/x?token=hunter2":                   "",
-		"s3://me:hunter2@b/x":                      "",
-		"s3:///x":                                  "",
-		"file://" + t.TempDir():                    "file://",
-		"file://host/x":                            "",
-		"gs://b/x":                                 "",
-		"/plain/path":                              "",
+		"s3://bkt":           "s3://bkt/ at store.example:9000",
+		"s3://bkt/jobs/one/": "s3://bkt/jobs/one at store.example:9000",
+		"s3://bkt/x?endpoint=other:1&path_style=yes": "",
+		"s3://bkt/x?endpoint=other:1&region=x":       "s3://bkt/x at other:1",
+		"s3://bkt/x?token=hunter2":                   "",
+		"s3://me:hunter2@bkt/x":                      "",
+		"s3:///x":                                    "",
+		"s3://bk/x":                                  "",
+		"s3://10.0.0.1/x":                            "",
+		"file://" + t.TempDir():                      "file://",
+		"file://host/x":                              "",
+		"gs://b/x":                                   "",
+		"/plain/path":                                "",
 	} {
 		s, err := object.Open(where)
 		switch {
@@ -95,6 +109,21 @@ func TestOpen(t *testing.T) {
 		case err != nil || !strings.HasPrefix(s.String(), want):
 			t.Errorf("%s: %v, %v, want %s", where, s, err, want)
 		}
+	}
+}
+
+// TestBucketKeys: a key that no bucket takes is refused at once, and not asked for again and again.
+func TestBucketKeys(t *testing.T) {
+	s, err := object.Open("s3://bucket/x?endpoint=127.0.0.1:9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{strings.Repeat("k", 1025), "a\xff"} {
+		_, err := s.Get(t.Context(), key, object.Whole)
+		wantUser(t, err, "UTF-8")
+		_, err = s.List(t.Context(), key, "")
+		wantUser(t, err, "UTF-8")
+		wantUser(t, s.PutIfAbsent(t.Context(), key, nil), "UTF-8")
 	}
 }
 

@@ -51,6 +51,16 @@ func Open(rawURL string) (Store, error) {
 	return nil, fault.Userf("%s: this object store is not known: valid is %s", u.Redacted(), Valid)
 }
 
+// OpenProved is Open of a store that took the credentials before (Retry.Proved).
+func OpenProved(rawURL string) (Store, error) {
+	s, err := Open(rawURL)
+	if r, ok := s.(Retry); ok {
+		r.Proved = true
+		s = r
+	}
+	return s, err
+}
+
 // Folder is the folder that the URL of a store names; ok is false if it names another store, or none.
 func Folder(rawURL string) (path string, ok bool) {
 	u, err := url.Parse(rawURL)

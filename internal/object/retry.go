@@ -20,6 +20,9 @@ type Retry struct {
 	// Unknown is how long a call is repeated while the host of the store has no address, and the
 	// store has never answered: a name that is wrong does not become right. Default: as For.
 	Unknown time.Duration
+	// Proved says that the store took the credentials before: where it denies access now, they may have
+	// expired, and others be on their way. That is of class fault.Lost then, and such calls are repeated.
+	Proved bool
 }
 
 // DefaultRetry is longer than a store takes to move a partition or to put a node back, and
@@ -44,6 +47,9 @@ func (r Retry) again(ctx context.Context, fn func(ctx context.Context, attempt i
 		err := fn(ctx, attempt)
 		if attempt == 0 {
 			ctx = patient(ctx)
+		}
+		if r.Proved && errors.Is(err, ErrDenied) {
+			err = fault.As(fault.Lost, err)
 		}
 		if err == nil || fault.ClassOf(err) != fault.Lost || ctx.Err() != nil {
 			return err

@@ -8,12 +8,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"github.com/minio/minio-go/v7/pkg/s3utils"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -24,6 +26,7 @@ type S3 struct {
 	client minio.Core
 	bucket string
 	prefix string // of all keys, with a slash at its end, or ""
+	creds  *credentials.Credentials
 
 	answered *atomic.Bool // something has, whatever it said
 }
@@ -50,6 +53,9 @@ const (
 
 // NewS3 returns the store in a bucket, which must be there. It sends nothing.
 func NewS3(opts S3Options) (*S3, error) {
+	if err := s3utils.CheckValidBucketName(opts.Bucket); err != nil {
+		return nil, fault.Userf("the bucket %q: %w: valid is a name of 3 to 63 letters, digits, dots and dashes", opts.Bucket, err)
+	}
 	if opts.Creds == nil {
 		opts.Creds = credentials.NewChainCredentials([]credentials.Provider{
 			&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{},
@@ -83,12 +89,28 @@ func NewS3(opts S3Options) (*S3, error) {
 		}
 		prefix += "/"
 	}
-	return &S3{minio.Core{Client: client}, opts.Bucket, prefix, answered}, nil
+	return &S3{minio.Core{Client: client}, opts.Bucket, prefix, opts.Creds, answered}, nil
 }
 
 // String implements Store.
 func (s *S3) String() string {
 	return "s3://" + s.bucket + "/" + strings.TrimSuffix(s.prefix, "/") + " at " + s.client.EndpointURL().Host
+}
+
+// checkCall refuses what the client would, whose errors have no class.
+func (s *S3) checkCall(ctx context.Context, key string) error {
+	if err := checkCall(ctx, key); err != nil {
+		return err
+	}
+	return s.checkName(key)
+}
+
+// checkName refuses a key, or a prefix of keys, that no object in a bucket can have.
+func (s *S3) checkName(key string) error {
+	if err := s3utils.CheckValidObjectNamePrefix(s.prefix + key); err != nil {
+		return fault.Userf("%w: a key in a bucket is UTF-8, and has 1024 bytes at most", err)
+	}
+	return nil
 }
 
 // Get implements Store.
@@ -98,7 +120,7 @@ func (s *S3) Get(ctx context.Context, key string, r Range) ([]byte, error) {
 }
 
 func (s *S3) get(ctx context.Context, key string, r Range) ([]byte, error) {
-	if err := checkCall(ctx, key); err != nil {
+	if err := s.checkCall(ctx, key); err != nil {
 		return nil, err
 	}
 	if r.N == 0 { // S3 has no empty range
@@ -145,7 +167,7 @@ func readAll(body io.Reader, n int64) ([]byte, error) {
 
 // Stat implements Store.
 func (s *S3) Stat(ctx context.Context, key string) (Info, error) {
-	err := checkCall(ctx, key)
+	err := s.checkCall(ctx, key)
 	var info minio.ObjectInfo
 	if err == nil {
 		info, err = s.client.StatObject(ctx, s.bucket, s.prefix+key, minio.StatObjectOptions{})
@@ -176,7 +198,7 @@ func (s *S3) PutIfAbsent(ctx context.Context, key string, data []byte) error {
 }
 
 func (s *S3) put(ctx context.Context, key string, data []byte, opts minio.PutObjectOptions) error {
-	if err := checkCall(ctx, key); err != nil {
+	if err := s.checkCall(ctx, key); err != nil {
 		return err
 	}
 	_, err := s.client.PutObject(ctx, s.bucket, s.prefix+key, bytes.NewReader(data), int64(len(data)), "", "", opts)
@@ -188,6 +210,9 @@ func (s *S3) List(ctx context.Context, prefix, after string) (all []Info, err er
 	opts := minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true}
 	if after != "" {
 		opts.StartAfter = s.prefix + after
+	}
+	if err := s.checkName(prefix); err != nil {
+		return nil, wrap(s, "listing", prefix, err)
 	}
 	for o := range s.client.ListObjectsIter(ctx, s.bucket, opts) {
 		if o.Err != nil {
@@ -205,7 +230,7 @@ func (s *S3) List(ctx context.Context, prefix, after string) (all []Info, err er
 
 // Delete implements Store.
 func (s *S3) Delete(ctx context.Context, key string) error {
-	err := checkCall(ctx, key)
+	err := s.checkCall(ctx, key)
 	if err == nil {
 		err = s.client.RemoveObject(ctx, s.bucket, s.prefix+key, minio.RemoveObjectOptions{})
 	}
@@ -218,14 +243,20 @@ func (s *S3) Delete(ctx context.Context, key string) error {
 // errNoAddress is part of the error of a store whose host has no address and that never answered.
 var errNoAddress = errors.New("the host of the object store is not known")
 
-// fault is s3Error of an error of this store.
+// fault is s3Error of an error of this store. Credentials that are refused are looked for again, as they may have been
+// changed where they were found.
 func (s *S3) fault(err error) error {
-	err = s3Error(err)
+	if err = s3Error(err); errors.Is(err, ErrDenied) {
+		s.creds.Expire()
+	}
 	if unknown, ok := errors.AsType[*net.DNSError](err); ok && !s.answered.Load() {
 		return fault.Lostf("%w: %s has no address: check the names of the bucket and of the endpoint (?endpoint= of the URL, or AWS_ENDPOINT_URL_S3): %w", errNoAddress, unknown.Name, err)
 	}
 	return err
 }
+
+// expired are the codes for credentials that are not good any more, or not yet, with 400 Bad Request.
+var expired = []string{"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}
 
 // s3Error gives an error of the client its class, and says what to do.
 func s3Error(err error) error {
@@ -242,8 +273,8 @@ func s3Error(err error) error {
 		return fault.Userf("%w: %w", ErrChanged, err)
 	case r.StatusCode == http.StatusTooManyRequests, r.StatusCode == http.StatusRequestTimeout, r.Code == "RequestTimeout":
 		return fault.As(fault.Lost, err)
-	case r.StatusCode == http.StatusForbidden, r.StatusCode == http.StatusUnauthorized:
-		return fault.Userf("%w: give these credentials the right to it, or set others (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials)", err)
+	case r.StatusCode == http.StatusForbidden, r.StatusCode == http.StatusUnauthorized, slices.Contains(expired, r.Code):
+		return fault.Userf("%w: %w: give these credentials the right to it, or set others (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials)", ErrDenied, err)
 	case 400 <= r.StatusCode && r.StatusCode < 500:
 		return fault.Userf("%w: check endpoint, region and path_style of the URL", err)
 	}

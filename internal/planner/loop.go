@@ -14,7 +14,6 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/planner/cut"
 	"github.com/millrace-data/millrace/internal/planner/status"
-	"github.com/millrace-data/millrace/internal/planner/steplog"
 	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -134,10 +133,6 @@ func (p *Planner) take(in input) {
 			p.lookAround(time.Since(clock))
 			p.lookAtHoldup(time.Since(clock))
 		}
-		if err := steplog.Deposed(in.Event); err != nil {
-			p.take(deposed{err})
-			return
-		}
 		p.left(in.Event)
 		p.apply(in.Event)
 	case loaderHello:
@@ -162,8 +157,7 @@ func (p *Planner) take(in input) {
 		in.unsent--
 		p.orderLater()
 	case deposed:
-		p.opts.Log.Error("this planner ends", "err", in.error, "stale_refused", p.staleRefused(), "appends_refused", p.log.Refused())
-		p.stopped = in.error
+		p.end(in.error)
 	case looking:
 		in.seen <- p.status()
 	case viewing:
@@ -224,7 +218,7 @@ func (p *Planner) act(e control.Effect) {
 			answered <- e
 		}
 	case control.Stop:
-		p.stopped = e.Err
+		p.end(e.Err)
 	case control.Note:
 		p.opts.Log.Log(context.Background(), levels[e.Level], e.Text, e.Attrs...)
 	default:
@@ -233,6 +227,12 @@ func (p *Planner) act(e control.Effect) {
 }
 
 var levels = [...]slog.Level{control.Info: slog.LevelInfo, control.Warn: slog.LevelWarn, control.Error: slog.LevelError}
+
+// end has the loop end.
+func (p *Planner) end(why error) {
+	p.opts.Log.Error("this planner ends", "err", why, "stale_refused", p.staleRefused(), "appends_refused", p.log.Refused())
+	p.stopped = why
+}
 
 // cutParts cuts the part of each constructor of a step, while the log writes its record.
 // Nothing that runs here changes the core.

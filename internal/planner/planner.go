@@ -166,7 +166,8 @@ type Planner struct {
 // Run serves until ctx ends or the job fails for good. A failure of class fault.User
 // does not end it: trainers hear what to mend, again and again, until someone stops
 // the service. After any other, such as of the log's disk, all hear why for a
-// moment, and Run returns it.
+// moment, and Run returns it. When a log with a mirror stops, nobody hears of it, as
+// another planner may go on: Run returns at once.
 func Run(ctx context.Context, opts Options) error {
 	opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -216,7 +217,7 @@ func newPlanner(opts Options) (*Planner, error) {
 	}
 	cfg.Plan.Ahead = int64(opts.Prefetch)
 	cfg.Loaders, cfg.Constructors, cfg.AllowRoots = opts.Loaders, opts.Constructors, opts.AllowRoots
-	cfg.NodeRanks = opts.RanksPerNode
+	cfg.NodeRanks, cfg.Mirrored = opts.RanksPerNode, opts.LogMirror != ""
 	cfg.Shadows, cfg.Hot, cfg.Deal = opts.Shadows, opts.HotShadows, opts.Deal
 	cfg.Absence = control.Millis(opts.Absence.Milliseconds())
 	cfg.Changes, cfg.Window = opts.Changes, control.Millis(opts.StartWindow.Milliseconds())

@@ -7,7 +7,7 @@
 // all before it, so that none can be missing, exchanged or another log's. Key frames hold
 // what the log holds at a slot, so that a reader needs the newest one and the segments
 // after it; older segments are packed together in the background. A write returns when the
-// local log and the object store have it.
+// local log and the object store have it. When either fails, the log stops.
 //
 // Whoever opens a mirror brings the local log to where the mirror stands: the mirror wins,
 // since a local write that did not reach it was never acknowledged. docs/bytes.md has the

@@ -28,11 +28,32 @@ type sight struct {
 // watcher finds out, by looks at a mirror, whether somebody writes it.
 type watcher struct {
 	store object.Store
+	tried *tried
 	began time.Time     // when the last look began
 	seen  sight         // what it showed
 	since time.Time     // when the first look that showed the same was over; zero before it
 	still time.Duration // for how long nothing has changed, at least
 	slow  time.Duration // the longest Get of the looks that showed the same
+}
+
+// tried is a store that knows when the last attempt at a Get began.
+type tried struct {
+	object.Store
+	began time.Time
+}
+
+func (t *tried) Get(ctx context.Context, key string, r object.Range) ([]byte, error) {
+	t.began = time.Now()
+	return t.Store.Get(ctx, key, r)
+}
+
+func newWatcher(s object.Store) *watcher {
+	t := &tried{Store: s}
+	if r, ok := s.(object.Retry); ok {
+		t.Store, r.Store = r.Store, t
+		return &watcher{store: r, tried: t}
+	}
+	return &watcher{store: t, tried: t}
 }
 
 // look says whether it sees something else than the look before. After an error the next one is the first again, as
@@ -48,7 +69,10 @@ func (w *watcher) look(ctx context.Context) (changed bool, err error) {
 	if err != nil && !errors.Is(err, object.ErrNotExist) {
 		return false, err
 	}
-	took := time.Since(w.began)
+	took := time.Since(w.tried.began)
+	if time.Since(w.began) > leaseTime+slowness*took {
+		w.since = time.Time{} // attempts before failed: as after an error
+	}
 	c, err := list(ctx, w.store)
 	if err != nil {
 		return false, err
@@ -84,7 +108,7 @@ func (w *watcher) pause(ctx context.Context) error {
 // where the mirror stands. It takes leaseTime or longer where a lease was not given back, unless its writer had this
 // folder: that one is gone, or Open finds the folder locked. It returns the slot that came next, as AwaitFree does.
 func CheckFree(ctx context.Context, opts Options) (head uint64, err error) {
-	w := watcher{store: opts.Store}
+	w := newWatcher(opts.Store)
 	for {
 		changed, err := w.look(ctx)
 		if err != nil {
@@ -106,7 +130,7 @@ func CheckFree(ctx context.Context, opts Options) (head uint64, err error) {
 // writes nothing, or ctx ends. It returns the slot that came next: who finds another one there
 // afterwards has to wait again, as somebody writes. Errors of the store are waited out.
 func AwaitFree(ctx context.Context, s object.Store) (head uint64, err error) {
-	w := watcher{store: s}
+	w := newWatcher(s)
 	for {
 		if _, err := w.look(ctx); err == nil && w.seen.log && w.free() {
 			return w.seen.head, nil

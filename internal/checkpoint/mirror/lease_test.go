@@ -214,3 +214,33 @@ func TestSlowStore(t *testing.T) {
 		})
 	}
 }
+
+// away is a store that cannot be read for a while.
+type away struct {
+	object.Store
+	until time.Time
+}
+
+func (a *away) Get(ctx context.Context, key string, r object.Range) ([]byte, error) {
+	if time.Now().Before(a.until) {
+		return nil, fault.Lostf("no route")
+	}
+	return a.Store.Get(ctx, key, r)
+}
+
+// TestAwayForAWhile: a store that was away is not slow. Who stands by takes over soon after it is back, and not after
+// four times as long as it was away.
+func TestAwayForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &object.Memory{}
+		log := newMachine(store).open(t)
+		if err := log.Fence(1); err != nil {
+			t.Fatal(err)
+		}
+		kill(t, log, store)
+		const gone = 15 * time.Second
+		if took, free := awaitFree(t, object.Retry{Store: &away{store, time.Now().Add(gone)}}); !free || took > gone+5*time.Second {
+			t.Errorf("the store was away for %v, and the log was free after %v: %v", gone, took, free)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -181,7 +182,7 @@ func (l *Log) Refused() uint64 { return l.refused.Load() }
 func (l *Log) watch() {
 	select {
 	case <-l.Log.Stopped():
-		l.stop(l.Log.Err())
+		l.stop(l.localErr())
 	case <-l.ctx.Done():
 	}
 }
@@ -205,5 +206,18 @@ func (l *Log) Stopped() <-chan struct{} { return l.stopped }
 func (l *Log) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.cause == nil {
+		return l.localErr()
+	}
 	return l.cause
+}
+
+// localErr is why the local log has stopped, and what the mirror is good for then; nil if it has not.
+func (l *Log) localErr() error {
+	err := l.Log.Err()
+	if err == nil {
+		return nil
+	}
+	return fault.As(fault.ClassOf(err), fmt.Errorf("%w; as the mirror %s has all that was acknowledged, a planner that stands by goes on from it now, "+
+		"and this one can be started again as it is", err, l.store))
 }

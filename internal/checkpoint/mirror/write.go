@@ -81,7 +81,8 @@ func (l *Log) write(ops []checkpoint.Op) error {
 		_ = l.store.Put(l.ctx, refusalName(s.slot, l.writer), nil) // who took over counts it
 		return l.stop(l.deposed(s.slot))
 	case err != nil:
-		return l.stop(fault.As(fault.ClassOf(err), fmt.Errorf("the log in %s has stopped: its mirror: %w", l.opts.Dir, err)))
+		return l.stop(fault.As(fault.ClassOf(err), fmt.Errorf("the log in %s has stopped: its mirror: %w; when the mirror can be written again, "+
+			"a planner that stands by goes on, and this one can be started again", l.opts.Dir, err)))
 	}
 	l.took(s, after)
 	return nil

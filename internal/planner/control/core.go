@@ -22,6 +22,7 @@ type Config struct {
 	Deal         [][]int     // by source of the job spec: the places that read it, rising; nil, or none of a source: sources are dealt in turn
 	Hot          bool        // shadows read what those they stand by for read
 	Constructors int         // that the DP ranks are spread over; 0 in a shell without trainers
+	Mirrored     bool        // the log has a mirror, from which another planner may go on
 	NodeRanks    int         // trainer ranks of a node, whose constructor serves the DP ranks that begin there; 0: constructors take DP ranks in turn
 	AllowRoots   []string    // folders that sources which join are read from
 	Changes      []change.Change
@@ -105,6 +106,9 @@ func New(cfg Config) *Core {
 // Apply takes one event and returns what has to be done, in order.
 func (c *Core) Apply(ev Event) []Effect {
 	c.out.now = nil
+	if ev, ok := ev.(LogStopped); ok && c.cfg.Mirrored && c.failed == nil {
+		return []Effect{Stop{ev.Err}} // as if it were killed: all keep what they have, and look for another planner
+	}
 	c.countWork()
 	if c.failed == nil {
 		c.apply(ev)
@@ -136,6 +140,8 @@ func (c *Core) apply(ev Event) {
 		c.digestRead(ev)
 	case LogRead:
 		c.logRead(ev)
+	case LogStopped:
+		c.logStopped(ev.Err)
 	case Begin:
 		c.begin(ev)
 	case Failed:

@@ -233,7 +233,7 @@ type Ended struct{ Step int64 }
 // Failing says that the job has failed.
 type Failing struct{ Err error }
 
-// Stop ends the shell: everybody had time to hear why the job failed.
+// Stop ends the shell: everybody had time to hear why the job failed, or is to look for another planner.
 type Stop struct{ Err error }
 
 // Note is a line for the log of messages.

@@ -250,6 +250,9 @@ type LogOpened struct {
 	Err         error
 }
 
+// LogStopped says that the log cannot be used any more, whoever is at fault. Nothing else comes of the log then.
+type LogStopped struct{ Err error }
+
 // Generation is a part of the job's history: the job goes on from a step.
 type Generation struct {
 	Number uint64
@@ -322,3 +325,4 @@ func (Begin) event()             {}
 func (Persisted) event()         {}
 func (DigestRead) event()        {}
 func (LogRead) event()           {}
+func (LogStopped) event()        {}

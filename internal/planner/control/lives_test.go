@@ -166,7 +166,7 @@ func (w *world) write() {
 	w.persists = w.persists[1:]
 	if w.rng.IntN(1000) == 0 {
 		w.persists = nil // the log has stopped
-		w.apply(Persisted{p.Seq, fault.Lostf("the disk is full")})
+		w.apply(LogStopped{fault.Lostf("the disk is full")})
 		return
 	}
 	w.durable = p.Seq

@@ -22,7 +22,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 // TestTranscripts plays testdata/*.txt: each command, and below it what the core
 // wants done. Commands:
 //
-//	job dp=2 constructors=1 loaders=1 shadows=0 hot=0 ahead=2 window=30 absence=0 retain=0 node=0 web code   a job of these sources, each of 4 blocks of 4 samples; 2 rows per DP rank, node ranks on a node
+//	job dp=2 constructors=1 loaders=1 shadows=0 hot=0 ahead=2 window=30 absence=0 retain=0 node=0 mirrored=0 web code   a job of these sources, each of 4 blocks of 4 samples; 2 rows per DP rank, node ranks on a node
 //	loader l0 [HOST] | constructor c0 | left l0 | lost c0
 //	loader l1 id=l0 instance=N | constructor c1 id=c0 instance=N   another process than l1, or c1, with its own number
 //	constructor c1 node=1 [...] one on a trainers' node
@@ -32,7 +32,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does into the tra
 //	unsteady l0 web SEQ WHY     l0 cannot read a block, and another one may
 //	found web FILE PATH | notfound web FILE WHY
 //	log [kept [FIRST NEXT [CHANGE]]]  the log is open
-//	logfails WHY
+//	logfails WHY | logstops WHY
 //	persisted [N] | failed WHY  the first N writes that are under way are durable (all of them); the next one fails
 //	digest STEP TOKEN | nodigest STEP   what the log has beside a step: the digest of a token
 //	bad SOURCE SEQ N            a block has N bad records
@@ -142,7 +142,7 @@ func newCore(t *testing.T, words []string) *Core {
 	}
 	return New(Config{
 		Job: job, Plan: cfg, Loaders: n["loaders"], Shadows: n["shadows"], Hot: n["hot"] == 1, Constructors: n["constructors"], AllowRoots: job.Roots(), Window: Millis(n["window"]) * 1000, Absence: Millis(n["absence"]) * 1000,
-		NodeRanks: n["node"], Retain: int64(n["retain"]), TrimEvery: diskFrames,
+		NodeRanks: n["node"], Mirrored: n["mirrored"] == 1, Retain: int64(n["retain"]), TrimEvery: diskFrames,
 		Listing: func([]byte) (Listing, error) { return Listing{}, nil },
 	})
 }
@@ -251,6 +251,8 @@ func (p *player) events(words []string, command string) []Event {
 		return []Event{p.logOpened(words)}
 	case "logfails":
 		return []Event{LogOpened{Err: fault.Lostf("%s", rest(1))}}
+	case "logstops":
+		return []Event{LogStopped{fault.Userf("%s", rest(1))}}
 	case "persisted", "failed":
 		return p.persisted(words)
 	case "bad":

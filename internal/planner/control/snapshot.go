@@ -363,3 +363,9 @@ func (c *Core) fail(err error) {
 		c.stopAt = c.now + tellTime
 	}
 }
+
+// logStopped ends the job, and the planner whoever is at fault: it can never go on.
+func (c *Core) logStopped(err error) {
+	c.fail(err)
+	c.stopAt = c.now + tellTime
+}

@@ -39,7 +39,7 @@ func (o *Options) openLog(identity [32]byte) (checkpoint.Log, error) {
 	if o.Mirror == "" {
 		return checkpoint.Open(o.Dir, opts)
 	}
-	store, err := object.Open(o.Mirror)
+	store, err := object.OpenProved(o.Mirror)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (o *Options) resumeLog(ctx context.Context) (checkpoint.Log, [32]byte, erro
 	if o.Mirror == "" {
 		return checkpoint.Resume(o.Dir, o.logOptions())
 	}
-	store, err := object.Open(o.Mirror)
+	store, err := object.OpenProved(o.Mirror)
 	if err != nil {
 		return nil, [32]byte{}, err
 	}
@@ -71,7 +71,7 @@ func (o *Options) resumeLog(ctx context.Context) (checkpoint.Log, [32]byte, erro
 // writes it any more, or ctx ends, and any other is refused if somebody does. It returns the slot of the mirror that
 // came next.
 func (o *Options) awaitMirror(ctx context.Context) (head uint64, err error) {
-	store, err := object.Open(o.Mirror)
+	store, err := object.OpenProved(o.Mirror)
 	if err != nil {
 		return 0, err
 	}

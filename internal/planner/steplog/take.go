@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/failpoint"
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/internal/planner/control"
 )
 
 // Taken is the log that a planner found when it began.
@@ -120,21 +119,4 @@ func (w *Writer) openLog(root [32]byte) (checkpoint.Log, error) {
 		return nil, errors.Join(err, log.Close())
 	}
 	return log, nil
-}
-
-// Deposed is the error of an event by which the log says that another planner took it over. That is
-// no failure of the job: nobody hears of it from this planner, and all go on with the other one.
-func Deposed(ev control.Event) (err error) {
-	switch ev := ev.(type) {
-	case control.LogOpened:
-		err = ev.Err
-	case control.LogRead:
-		err = ev.Err
-	case control.Persisted:
-		err = ev.Err
-	}
-	if errors.Is(err, checkpoint.ErrDeposed) {
-		return err
-	}
-	return nil
 }

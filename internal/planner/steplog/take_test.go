@@ -254,18 +254,15 @@ func files(t *testing.T, disk vfs.FS, dir string) map[string]string {
 	return all
 }
 
-// TestDeposed: that another planner took the log over is no failure of the job, and any other error
-// of the log is.
-func TestDeposed(t *testing.T) {
-	taken := fmt.Errorf("another planner %w the log", checkpoint.ErrDeposed)
-	for _, ev := range []control.Event{control.Persisted{Err: taken}, control.LogRead{Err: taken}, control.LogOpened{Err: taken}} {
-		if err := Deposed(ev); err != taken {
-			t.Errorf("%T: %v", ev, err)
-		}
-	}
-	for _, ev := range []control.Event{control.Persisted{Err: errors.New("the disk is full")}, control.Persisted{}, control.Idle{}} {
-		if err := Deposed(ev); err != nil {
-			t.Errorf("%T: %v", ev, err)
+// TestTakenOverWhileOpened: a log that another planner takes over while it is opened has stopped; any other error is one of opening.
+func TestTakenOverWhileOpened(t *testing.T) {
+	for _, err := range []error{nil, errors.New("the disk is full"), fmt.Errorf("another planner %w the log", checkpoint.ErrDeposed)} {
+		var said control.Event
+		w := &Writer{event: func(ev control.Event) { said = ev }}
+		w.tell(control.LogOpened{Err: err})
+		_, stopped := said.(control.LogStopped)
+		if stopped != errors.Is(err, checkpoint.ErrDeposed) {
+			t.Errorf("%v: %T", err, said)
 		}
 	}
 }

@@ -107,8 +107,21 @@ func (w *Writer) do(e any) error {
 		digest, known, err := w.log.ReadDigest(e.Step)
 		done = control.DigestRead{Step: e.Step, Digest: digest, Known: known && err == nil} // the log says itself what is wrong with it when it is written to
 	}
-	w.event(done)
+	w.tell(done)
 	return nil
+}
+
+// tell says what was done, or that the log has stopped: it was done with a log that counts no more then. One that another
+// planner took over while it was opened has stopped, too.
+func (w *Writer) tell(done control.Event) {
+	opened, _ := done.(control.LogOpened)
+	switch {
+	case w.log != nil && w.log.Err() != nil:
+		done = control.LogStopped{Err: w.log.Err()}
+	case errors.Is(opened.Err, checkpoint.ErrDeposed):
+		done = control.LogStopped{Err: opened.Err}
+	}
+	w.event(done)
 }
 
 // open opens the log and reads the changes of its Taken life.
@@ -166,7 +179,7 @@ func (w *Writer) persist(all []any) {
 		err = w.frames.tryReading(w.log)
 	}
 	for _, e := range all {
-		w.event(control.Persisted{Seq: e.(control.Persist).Seq, Err: err})
+		w.tell(control.Persisted{Seq: e.(control.Persist).Seq, Err: err})
 	}
 }
 
@@ -348,7 +361,7 @@ func (w *Writer) read(e control.ReadLog) (r control.LogRead) {
 func (w *Writer) watch() {
 	select {
 	case <-w.log.Stopped():
-		w.event(control.Persisted{Err: w.log.Err()})
+		w.event(control.LogStopped{Err: w.log.Err()})
 	case <-w.ended:
 	}
 }
