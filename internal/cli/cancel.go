@@ -59,7 +59,7 @@ func (c *cancelCmd) Run(ctx context.Context) error {
 
 // only is the one change of the step.
 func (c *cancelCmd) only(ctx context.Context) (x change.Change, err error) {
-	status, err := statusAt(ctx, c.Address, c.security())
+	status, _, err := statusAt(ctx, c.Address, c.security())
 	if err != nil {
 		return x, err
 	}

@@ -23,7 +23,7 @@ import (
 
 // toService is the first argument of the verbs that change a running job.
 type toService struct {
-	Address string `arg:"" help:"Address of the service, HOST:PORT or unix:PATH."`
+	Address string `arg:"" help:"Address of the service, HOST:PORT or unix:PATH; or several, separated by commas: the first that serves is asked."`
 }
 
 // changeFlags are what the verbs that change a running job have in common.
@@ -51,14 +51,14 @@ func (f fromFlag) check() error {
 }
 
 // token reads it, or asks the service for it; nil if none is named.
-func (f fromFlag) token(ctx context.Context, address string, ask askFlags) ([]byte, error) {
+func (f fromFlag) token(ctx context.Context, addresses string, ask askFlags) ([]byte, error) {
 	if f.FromStep == nil {
 		return readToken(f.From)
 	}
 	if err := tokenOutput.check(f.SaveToken); err != nil {
 		return nil, err
 	}
-	status, err := statusAt(ctx, address, ask.security())
+	status, address, err := statusAt(ctx, addresses, ask.security())
 	if err != nil {
 		return nil, err
 	}
@@ -105,10 +105,10 @@ func (f *changeFlags) make(ctx context.Context, address string, c change.Change)
 	return f.askFlags.make(ctx, address, c)
 }
 
-func (f *askFlags) make(ctx context.Context, address string, c change.Change) error {
+func (f *askFlags) make(ctx context.Context, addresses string, c change.Change) error {
 	c.Reason = cmp.Or(f.Reason, c.Reason)
 	req := &pb.ChangeRequest{Change: []byte(c.String()), Token: f.from}
-	status, err := statusAt(ctx, address, f.security())
+	status, address, err := statusAt(ctx, addresses, f.security())
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (f changesFlag) possible(ctx context.Context, names extensions, job *jobspe
 }
 
 type changesCmd struct {
-	Address string `arg:"" optional:"" help:"Address of the service."`
+	Address string `arg:"" optional:"" help:"Address of the service, or several, separated by commas."`
 	LogDir  string `help:"Read them from this step log: the folder given to serve or run." type:"path" placeholder:"DIR"`
 	Pending bool   `help:"Only pending changes, which can be cancelled."`
 	tlsFlags
@@ -88,7 +88,7 @@ func (c *changesCmd) read(ctx context.Context) ([]change.Change, error) {
 		}
 		return change.ParseAll(texts)
 	}
-	status, err := statusAt(ctx, c.Address, c.security())
+	status, _, err := statusAt(ctx, c.Address, c.security())
 	if err != nil {
 		return nil, err
 	}

@@ -151,6 +151,7 @@ func run(args []string, names compile.Registry) int {
 	stderr := newLogWriter(os.Stderr)
 	defer stderr.close()
 	log := slog.New(c.LogFormat.handler(stderr, level))
+	rpc.LogCertificates(log)
 	if c.PythonWorkers < 0 {
 		return misused(fmt.Errorf("--python-workers is %d, valid is 0 or more", c.PythonWorkers))
 	}

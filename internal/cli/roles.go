@@ -154,9 +154,6 @@ func (c *serviceFlags) reachable(ctx context.Context, address string) error {
 		return ctx.Err()
 	case fault.ClassOf(err) == fault.User:
 		return err
-	case c.TLSCert != "":
-		return fault.Userf("the service cannot be reached at its own address %s: %w; the certificate %s must name that host or address and be signed by %s",
-			address, err, c.TLSCert, c.TLSCA)
 	}
 	return fmt.Errorf("reaching the service at its own address %s: %w", address, err)
 }
@@ -242,10 +239,21 @@ func (c *plannerCmd) Validate() error {
 	if c.Sizing != "" && c.Loaders != nil {
 		return errBothLoaders
 	}
-	if c.ScaleCommand != "" && c.MostLoaders == 0 {
-		return errors.New("--scale-command scales up to --most-loaders: give both")
+	if err := c.scales(count(c.Loaders)); err != nil {
+		return err
 	}
-	return cmp.Or(c.keepFlags.check(), checkCounts(count(c.Loaders), c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
+	return cmp.Or(c.keepFlags.check(), atMost("--most-loaders", c.MostLoaders, maxLoaders), checkCounts(count(c.Loaders), c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
+}
+
+// scales refuses a command that would never be run, as there may be no more loaders than the job begins with.
+func (c *plannerCmd) scales(loaders int) error {
+	switch {
+	case c.ScaleCommand != "" && c.MostLoaders == 0:
+		return errors.New("--scale-command scales up to --most-loaders: give both")
+	case c.ScaleCommand != "" && c.MostLoaders <= loaders:
+		return fmt.Errorf("--scale-command scales up to --most-loaders, which is %d: valid is more than the loaders that the job begins with, %d", c.MostLoaders, loaders)
+	}
+	return nil
 }
 
 func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
@@ -264,6 +272,9 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 			return err
 		}
 		loaders, deal = len(layout.Loaders), layout.Deal(service.SourceNames(job))
+		if err := c.scales(loaders); err != nil {
+			return fault.As(fault.User, err)
+		}
 	}
 	board, hide, err := c.show(ctx, "planner", "", c.security(), log)
 	if err != nil {

@@ -29,6 +29,25 @@ func askStatus(ctx context.Context, address string, sec rpc.Security) (*pb.Statu
 	return reply, rpc.FromStatus(err)
 }
 
+// findStatus asks in turn at addresses that commas separate: a planner's, and those of others that may take its place. The first
+// that answers is the one that serves, as others wait without a word; at is its address.
+func findStatus(ctx context.Context, addresses string, sec rpc.Security) (reply *pb.StatusReply, at string, err error) {
+	all, err := rpc.Addresses(addresses)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, at = range all {
+		reply, failed := askStatus(ctx, at, sec)
+		if failed == nil {
+			return reply, at, nil
+		}
+		if failed = notThere(at, failed); fault.ClassOf(err) != fault.User { // what asking again does not mend is said before others
+			err = failed
+		}
+	}
+	return nil, "", err
+}
+
 // statusOf is askStatus for programs.
 func statusOf(ctx context.Context, address string, sec rpc.Security) (s status.Service, err error) {
 	reply, err := askStatus(ctx, address, sec)
@@ -38,13 +57,13 @@ func statusOf(ctx context.Context, address string, sec rpc.Security) (s status.S
 	return s, json.Unmarshal(reply.Json, &s)
 }
 
-// statusAt is statusOf a service that may not be there.
-func statusAt(ctx context.Context, address string, sec rpc.Security) (s status.Service, err error) {
-	reply, err := askStatus(ctx, address, sec)
+// statusAt is findStatus for programs.
+func statusAt(ctx context.Context, addresses string, sec rpc.Security) (s status.Service, at string, err error) {
+	reply, at, err := findStatus(ctx, addresses, sec)
 	if err != nil {
-		return s, notThere(address, err)
+		return s, "", err
 	}
-	return s, json.Unmarshal(reply.Json, &s)
+	return s, at, json.Unmarshal(reply.Json, &s)
 }
 
 // notThere says what to look for when no service answers.

@@ -137,10 +137,12 @@ func TestTLS(t *testing.T) {
 		"service not believed": tlsArgs("trainer", "theirs"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			millrace(t, dir, append([]string{"status", s.address}, args...)...).expect(t, exitLost, "asking "+s.address, "--tls-*")
+			r := millrace(t, dir, append([]string{"status", s.address}, args...)...)
 			if args == nil {
+				r.expect(t, exitUser, s.address, "takes TLS only", "--tls-cert")
 				return
 			}
+			r.expect(t, exitUser, args[1], args[5], "do not trust each other", "tls: ")
 			opts := client.Options{Deadline: time.Second, Security: security(strings.TrimSuffix(args[1], ".pem"), strings.TrimSuffix(args[5], ".pem"))}
 			if _, err := open(t, s, opts); err == nil {
 				t.Error("a trainer that is not to be trusted has joined")
@@ -162,7 +164,7 @@ func TestTLS(t *testing.T) {
 	t.Run("name of another", func(t *testing.T) {
 		for _, args := range [][]string{{"run", "job.yaml"}, {"serve", "job.yaml", "--listen", "127.0.0.1:0"}, {"serve", "job.yaml", "--listen", "127.0.0.1:0", "--processes"}} {
 			r := millrace(t, dir, append(args, tlsArgs("elsewhere", "ours")...)...)
-			r.expect(t, exitUser, "127.0.0.1:", "elsewhere.pem must name that host", "ours.pem")
+			r.expect(t, exitUser, "127.0.0.1:", "elsewhere.pem", "must name the host", "ours.pem")
 			if r.stdout != "" {
 				t.Errorf("a service that cannot be reached prints %s", r.stdout)
 			}

@@ -121,7 +121,7 @@ func version(info *debug.BuildInfo, ok bool) string {
 }
 
 type statusCmd struct {
-	Address string `arg:"" help:"Address of the service." default:"127.0.0.1:7070"`
+	Address string `arg:"" help:"Address of the service, or several, separated by commas: the first that serves answers." default:"127.0.0.1:7070"`
 	JSON    bool   `name:"json" help:"Print the status as JSON."`
 	tlsFlags
 }
@@ -134,9 +134,9 @@ func (*statusCmd) Help() string {
 }
 
 func (c *statusCmd) Run(ctx context.Context) error {
-	reply, err := askStatus(ctx, c.Address, c.security())
+	reply, _, err := findStatus(ctx, c.Address, c.security())
 	if err != nil {
-		return notThere(c.Address, err)
+		return err
 	}
 	if c.JSON {
 		fmt.Fprintf(stdout, "%s\n", reply.Json)

@@ -154,7 +154,7 @@ func (r *remote) Samples(ctx context.Context, req *pb.FetchRequest) ([]samples.S
 	defer r.end()
 	stream, err := pb.NewLoaderClient(r.conn).Fetch(ctx, &pb.FetchRequest{Blocks: req.Blocks, Epoch: req.Epoch, Hears: true})
 	if err != nil {
-		return nil, rpc.FromStatus(err)
+		return nil, rpc.Lost(rpc.FromStatus(err))
 	}
 	body, err := rpc.ReceiveBody(stream, &pb.FetchHeader{}, nil)
 	if err != nil {

@@ -235,7 +235,7 @@ func newPlanner(opts Options) (*Planner, error) {
 		asks:         map[uint64]chan<- control.Answer{},
 		traced:       traced{opts.Telemetry.TraceEvery(), map[int64]time.Time{}},
 	}
-	opts.Scale.Ahead = opts.Prefetch
+	opts.Scale.Ahead, opts.Scale.Least = opts.Prefetch, cmp.Or(opts.Scale.Least, opts.Loaders)
 	p.scaling = scaling.New(opts.Scale, p, opts.Job, opts.Shadows, p.costs, opts.Log)
 	return p, nil
 }

@@ -143,13 +143,14 @@ func rolesOf(cert *x509.Certificate) (roles []string) {
 // caller is the client's side of guard: it adds the access key to each request, and sees
 // that the certificate of who answers has the role of the service that is called.
 type caller struct {
-	keys *keys // nil: none is given
-	tls  bool
+	keys *keys     // nil: none is given
+	own  *identity // nil: plain text
 }
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
 func (c *caller) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
-	if c.tls {
+	if c.own != nil {
+		c.own.met.Store(true)
 		info, _ := credentials.RequestInfoFromContext(ctx)
 		if err := checkRole(info.AuthInfo, []string{serverOf(info.Method)}, fmt.Sprintf("to answer %s", strings.TrimPrefix(info.Method, "/millrace.v1."))); err != nil {
 			return nil, err

@@ -35,7 +35,8 @@ func NoHost(err error) bool { return err != nil && strings.Contains(err.Error(),
 // status, as other errors of calls are.
 type httpError struct {
 	address string
-	code    int // of HTTP; 0: it is not known
+	code    int  // of HTTP; 0: it is not known
+	tls     bool // it takes TLS only, and this side speaks plain text
 }
 
 // explain gives an error of a call on a connection that gRPC does not explain to those who gave an address the words that do.
@@ -56,7 +57,7 @@ func (l *listener) explain(w *wire, err error) error {
 	}
 	if m := httpAnswer.FindStringSubmatch(text); m != nil {
 		code, _ := strconv.Atoi(m[1]) // three digits
-		return &httpError{l.address, code}
+		return &httpError{address: l.address, code: code}
 	}
 	if otherAnswer.MatchString(text) {
 		return &httpError{address: l.address}
@@ -75,6 +76,8 @@ func (e *httpError) away() bool {
 
 func (e *httpError) Error() string {
 	switch {
+	case e.tls:
+		return fmt.Sprintf("what answers at %s takes TLS only: give --tls-cert, --tls-key and --tls-ca (Python: tls_cert=, tls_key=, tls_ca=)", e.address)
 	case e.away():
 		return fmt.Sprintf("what answers at %s is not a Millrace service but a proxy that does not reach one now (HTTP %d)", e.address, e.code)
 	case e.code == 0:

@@ -3,7 +3,6 @@ package rpc
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
@@ -29,7 +27,7 @@ import (
 // An access key proves the client to the service. With TLS both sides prove themselves by
 // certificates, whose roles say what each may ask for; a key counts beside them if it is given.
 type Security struct {
-	CertFile      string // PEM; with KeyFile
+	CertFile      string // PEM; with KeyFile. The files are read again when they have changed
 	KeyFile       string
 	CAFile        string // PEM; the CA certificates that peers must be signed by (mutual TLS)
 	Insecure      bool   // allow plain text off loopback: the network is trusted
@@ -55,28 +53,6 @@ func (s Security) validate() error {
 		return fault.Userf("TLS needs all three of --tls-cert, --tls-key and --tls-ca")
 	}
 	return nil
-}
-
-func (s Security) config() (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(s.CertFile, s.KeyFile)
-	if err != nil {
-		return nil, fault.Userf("reading the TLS certificate %s and key %s: %w", s.CertFile, s.KeyFile, err)
-	}
-	pem, err := os.ReadFile(s.CAFile)
-	if err != nil {
-		return nil, fault.Userf("reading the TLS authority: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fault.Userf("%s holds no PEM certificate", s.CAFile)
-	}
-	return &tls.Config{
-		Certificates: []tls.Certificate{cert},
-		ClientAuth:   tls.RequireAndVerifyClientCert,
-		ClientCAs:    pool,
-		RootCAs:      pool,
-		MinVersion:   tls.VersionTLS13,
-	}, nil
 }
 
 // maxMessage bounds one message that is not a frame: the plan of a step with a
@@ -112,11 +88,11 @@ func NewServer(sec Security, with ...grpc.ServerOption) (*grpc.Server, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepAlive, Timeout: serverPatience}),
 	}
 	if sec.enabled() {
-		config, err := sec.config()
+		own, err := sec.identity()
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, grpc.Creds(credentials.NewTLS(config)))
+		options = append(options, grpc.Creds(certified{own}))
 	}
 	if g := (&guard{keys: sec.keys(), tls: sec.enabled()}); g.tls || g.keys != nil {
 		options = append(options, grpc.InTapHandle(g.admit))
@@ -133,24 +109,25 @@ func Dial(address string, sec Security) (Conn, error) {
 	if sec.carrier != nil {
 		return newLink(address, func() (Conn, error) { return sec.carrier.Connect(address), nil })
 	}
-	creds := insecure.NewCredentials()
+	creds, trusts := insecure.NewCredentials(), &trust{address: address, looks: sec.network == nil}
 	if sec.enabled() {
-		config, err := sec.config()
+		own, err := sec.identity()
 		if err != nil {
 			return nil, err
 		}
-		creds = credentials.NewTLS(config)
+		creds, trusts.own = certified{own}, own
 	}
 	target, dialer := sec.target(address)
 	options := []grpc.DialOption{dialer,
 		grpc.WithTransportCredentials(creds),
-		grpc.WithPerRPCCredentials(&caller{keys: sec.Of(address).keys(), tls: sec.enabled()}),
+		grpc.WithPerRPCCredentials(&caller{keys: sec.Of(address).keys(), own: trusts.own}),
 		grpc.WithNoProxy(), // a cluster's proxy is for the world outside, and does not know its pods
 		experimental.WithBufferPool(frameBuffers),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(Codec()), grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepAlive, Timeout: keepAlive}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}),
 	}
+	options = append(options, trusts.options()...)
 	conn, err := newLink(address, func() (Conn, error) { return grpc.NewClient(target, options...) })
 	if err != nil {
 		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)
@@ -226,12 +203,15 @@ func ListenPages(address string, sec Security, flag string) (net.Listener, error
 	if err != nil || Loopback(host) || !sec.enabled() {
 		return l, err
 	}
-	config, err := sec.config()
+	own, err := sec.identity()
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	config.ClientAuth = tls.VerifyClientCertIfGiven
-	return tls.NewListener(l, config), nil
+	return tls.NewListener(l, &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		config := own.current().Clone()
+		config.ClientAuth = tls.VerifyClientCertIfGiven
+		return config, nil
+	}}), nil
 }
 
 // listenTCP opens a port. flag is what the address was given with.

@@ -61,7 +61,15 @@ type Conn interface {
 type served struct {
 	*grpc.Server
 	listener net.Listener
+	security Security
 }
 
 // Serve implements Server.
-func (s *served) Serve(ctx context.Context) error { return Serve(ctx, s.Server, s.listener) }
+func (s *served) Serve(ctx context.Context) error {
+	if s.security.enabled() {
+		if own, err := s.security.identity(); err == nil { // as NewServer found it
+			go own.watch(ctx.Done())
+		}
+	}
+	return Serve(ctx, s.Server, s.listener)
+}

@@ -61,7 +61,7 @@ func open(address, advertise string, sec Security, largest int) (server Server, 
 		withdraw()
 		return nil, "", nil, errors.Join(err, listener.Close())
 	}
-	return &served{calls, listener}, at, withdraw, nil
+	return &served{calls, listener, sec}, at, withdraw, nil
 }
 
 // drainTime is how long a server waits for calls under way when it stops.

@@ -79,19 +79,44 @@ type extra struct {
 	idle    int   // intervals in a row in which they had enough without it
 }
 
-// NewScaler returns the scaler of a job that begins with a table: by source, the places that read it.
+// NewScaler returns the scaler of a job that begins with a table: by source, the places that read it. Those beyond the least are
+// of loaders that came for an earlier planner: they are given up as others that came are, when they are one too many.
 func NewScaler(opts Scaling, table [][]int) *Scaler {
 	opts.Fill()
 	s := &Scaler{opts: opts, mean: make([]float64, len(table)), lead: opts.CoolDown}
-	most := 0
+	places := 0
 	for i, of := range table {
-		s.base = append(s.base, slices.Clone(of))
 		s.mean[i] = -1
 		for _, at := range of {
-			most = max(most, at+1)
+			places = max(places, at+1)
 		}
 	}
-	s.opts.Least = cmp.Or(s.opts.Least, most)
+	s.opts.Least = cmp.Or(s.opts.Least, places)
+	came := make([]extra, max(places-s.opts.Least, 0))
+	for i, of := range table {
+		var base []int
+		for _, at := range of {
+			if at < s.opts.Least {
+				base = append(base, at)
+			} else {
+				e := &came[at-s.opts.Least]
+				e.sources, e.place, e.reads = append(e.sources, i), at, true
+			}
+		}
+		if base == nil { // as it was dealt without them
+			base = []int{i % s.opts.Least}
+		}
+		s.base = append(s.base, base)
+	}
+	for _, e := range came {
+		switch {
+		case len(e.sources) == 0: // nobody has that place
+		case s.count() < s.opts.Most:
+			s.extra = append(s.extra, e)
+		default: // there may be no more
+			s.drain = append(s.drain, e.place)
+		}
+	}
 	return s
 }
 
@@ -221,41 +246,6 @@ func (s *Scaler) begin(reads [][]int) {
 	}
 }
 
-// demand is how many workers each source keeps busy: by time, from now on, and by source.
-type demand [][]float64
-
-// work is the demand until a loader that is asked for soon reads its sources.
-func (s *Scaler) work(x Interval) demand {
-	work := make(demand, 1+len(x.Sources[0].Ahead))
-	for at := range work {
-		work[at] = make([]float64, len(s.base))
-	}
-	for i := range s.base {
-		l := &x.Sources[i]
-		if s.mean[i] < 0 {
-			s.mean[i] = l.Share
-		}
-		s.mean[i] += s.opts.Smooth * (l.Share - s.mean[i])
-		work[0][i] = x.Rate * s.mean[i] * l.Cost
-		for at, share := range l.Ahead {
-			work[0][i], work[1+at][i] = x.Rate*l.Share*l.Cost, x.Rate*share*l.Cost
-		}
-	}
-	return work
-}
-
-// of is what some sources keep busy together, at the most.
-func (d demand) of(sources []int) (most float64) {
-	for _, work := range d {
-		sum := 0.0
-		for _, i := range sources {
-			sum += work[i]
-		}
-		most = max(most, sum)
-	}
-	return most
-}
-
 // table is who reads what now, by source.
 func (s *Scaler) table() [][]int {
 	table := make([][]int, len(s.base))
@@ -273,25 +263,6 @@ func (s *Scaler) table() [][]int {
 		slices.Sort(table[i])
 	}
 	return table
-}
-
-// busy is the part of each place's workers that is busy at the most, if each source is read by these places.
-func busy(places []PlaceStatus, work demand, table [][]int) []float64 {
-	most := make([]float64, len(places))
-	for _, work := range work {
-		part := make([]float64, len(places))
-		for i, of := range table {
-			for _, at := range of {
-				if at < len(part) {
-					part[at] += work[i] / float64(len(of)) / float64(max(places[at].Workers, 1))
-				}
-			}
-		}
-		for at := range most {
-			most[at] = max(most[at], part[at])
-		}
-	}
-	return most
 }
 
 // grow has loaders that came read more, and asks for as many more as it takes until no place is short, or for as many as there
@@ -420,7 +391,7 @@ func (s *Scaler) Awaits() bool {
 // shrink gives up loaders that have been one too many for long enough, the last ones first, as long as those that stay would
 // not be busy: nothing more is read there, and when what they hold is not needed any more, they may leave.
 func (s *Scaler) shrink(x Interval, work demand) string {
-	var of []int
+	var of []int // sources that lose one
 	n := 0
 	for at := len(s.extra) - 1; at >= 0; at-- {
 		e := s.extra[at]
@@ -431,7 +402,7 @@ func (s *Scaler) shrink(x Interval, work demand) string {
 			s.drain = append(s.drain, e.place)
 		}
 		s.extra = slices.Delete(s.extra, at, at+1)
-		of, n = e.sources, n+1
+		of, n = append(of, e.sources...), n+1
 	}
 	if n == 0 {
 		return ""
@@ -440,7 +411,8 @@ func (s *Scaler) shrink(x Interval, work demand) string {
 	if n == 1 {
 		verb = "drains"
 	}
-	names, take := s.named(x, work, of)
+	slices.Sort(of)
+	names, take := s.named(x, work, slices.Compact(of))
 	return fmt.Sprintf("%s of %s %s: %s, and the others would be less than %.0f %% busy, for %d intervals", loaders(n), names, verb, take, 100*s.opts.Down, s.opts.Idle)
 }
 

@@ -33,6 +33,8 @@ func (p *scalerPlayer) do(t *testing.T, line string) string {
 	switch verb {
 	case "options": // most, up, down, intervals, idle, cool-down
 		scan(t, rest, "%d %g %g %d %d %d", &p.opts.Most, &p.opts.Up, &p.opts.Down, &p.opts.Intervals, &p.opts.Idle, &p.opts.CoolDown)
+	case "least":
+		scan(t, rest, "%d", &p.opts.Least)
 	case "source": // name, ms for a unit, share
 		var name string
 		var cost, share float64
@@ -159,15 +161,24 @@ func TestScalerLaws(t *testing.T) {
 			}
 		}
 		opts := sizing.Scaling{Least: base, Most: base + rng.IntN(5), Intervals: 1 + rng.IntN(3), CoolDown: 1 + rng.IntN(3), Idle: 1 + rng.IntN(4)}
+		there := base
+		if seed%2 == 1 { // some came for an earlier planner
+			for ; there < base+rng.IntN(4); there++ {
+				i := rng.IntN(sources)
+				if table[i] = append(table[i], there); rng.IntN(2) == 0 {
+					table[i] = table[i][1:] // and it alone reads the source
+				}
+			}
+		}
 		s, again := sizing.NewScaler(opts, table), sizing.NewScaler(opts, table)
 		var x sizing.Interval
 		for i := range sources {
 			x.Sources = append(x.Sources, sizing.Load{Name: fmt.Sprint("s", i), Cost: rng.Float64()})
 		}
-		for at := range base {
+		for at := range there {
 			x.Places = append(x.Places, sizing.PlaceStatus{Loader: fmt.Sprint("l", at), Workers: 2, Blocks: 3})
 		}
-		joined, since := base, opts.CoolDown
+		joined, since := there, opts.CoolDown
 		for n := range 120 {
 			if n < 60 { // then nothing changes any more
 				x.Rate = rng.Float64() * 20

@@ -95,6 +95,8 @@ const (
 	GPUTensor
 	GPUReceived
 
+	CertificateEnds
+	CertificateEndsSoon
 	ProcessCPU
 	ProcessMemory
 	GoMemory
@@ -168,6 +170,8 @@ var Metrics = [count]Metric{
 	TrainersWaitShare:       {"millrace.trainers.wait_share", Gauge, "1", []string{JobName}, "Share of the last 10 s in which trainers stood still for data, by their own clocks, the mean over ranks."},
 	RankWait:                {"millrace.rank.wait", Counter, "s", []string{"constructor", "rank"}, "Time that a rank's trainer stood still for data, by its own clock; begins again where another constructor serves the rank."},
 	ConstructorAssembleTime: {"millrace.constructor.assemble_time", Counter, "s", []string{"constructor"}, "Time that a constructor spent on laying out steps and decoding their images."},
+	CertificateEnds:         {"millrace.tls.certificate_ends", Gauge, "s", nil, "Unix time at which the TLS certificate of the process ends, or that of its authority, whichever is first; not there without TLS."},
+	CertificateEndsSoon:     {"millrace.tls.certificate_ends_soon", Gauge, "", nil, "1 from seven days before that on, or a sixth of the certificate's life, whichever is shorter."},
 	ProcessCPU:              {"process.cpu.time", Counter, "s", nil, "CPU time of the process, user and system."},
 	ProcessMemory:           {"process.memory.usage", Gauge, "By", nil, "Memory of the process that is resident."},
 	GoMemory:                {"go.memory.used", Gauge, "By", nil, "Memory that Go's runtime holds."},

@@ -40,7 +40,14 @@ class Fault(Exception):
 
 
 class Service:
-    def __init__(self, steps=1 << 30, microbatches=2, mesh=(2, 1, 1, 1, 1), format="megatron"):
+    def __init__(
+        self,
+        steps=1 << 30,
+        microbatches=2,
+        mesh=(2, 1, 1, 1, 1),
+        format="megatron",
+        credentials=None,
+    ):
         self.steps, self.microbatches, self.mesh, self.format = steps, microbatches, mesh, format
         self.generation = 1
         self.moves = {}  # step -> generation that batches from it on are of, for ranks taken along
@@ -70,6 +77,7 @@ class Service:
         self.patient.set()
         self.change = threading.Condition()
         self.server = None
+        self.credentials = credentials  # with TLS
 
     # ---- life ----
 
@@ -108,7 +116,11 @@ class Service:
                 for k, v in handlers.items()
             ]
         )
-        self.port = self.server.add_insecure_port(f"127.0.0.1:{port}")
+        at = f"127.0.0.1:{port}"
+        if self.credentials is None:
+            self.port = self.server.add_insecure_port(at)
+        else:
+            self.port = self.server.add_secure_port(at, self.credentials)
         self.server.start()
         return self
 

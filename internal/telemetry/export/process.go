@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/telemetry"
 )
 
@@ -19,6 +20,10 @@ func process(observe telemetry.Observe) {
 	if bytes, ok := resident(); ok {
 		observe(telemetry.ProcessMemory, bytes)
 	}
+	if ends, soon := rpc.CertificateEnds(); !ends.IsZero() {
+		observe(telemetry.CertificateEnds, float64(ends.Unix()))
+		observe(telemetry.CertificateEndsSoon, one(soon))
+	}
 	read := []metrics.Sample{
 		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
 		{Name: "/gc/gomemlimit:bytes"}, {Name: "/sched/goroutines:goroutines"},
@@ -27,6 +32,13 @@ func process(observe telemetry.Observe) {
 	observe(telemetry.GoMemory, float64(read[0].Value.Uint64()-read[1].Value.Uint64()))
 	observe(telemetry.GoMemoryLimit, float64(read[2].Value.Uint64()))
 	observe(telemetry.GoGoroutines, float64(read[3].Value.Uint64()))
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func seconds(t syscall.Timeval) float64 { return float64(t.Sec) + float64(t.Usec)/1e6 }

@@ -16,6 +16,7 @@ import re
 import socket
 from typing import Any, Callable
 
+from millrace.certificates import Files, Stamp
 from millrace.errors import UserError
 
 # The environment says which key counts, for the service too (internal/rpc/key.go).
@@ -68,12 +69,38 @@ class Access:
 
 
 class Channel:
-    """A gRPC channel whose calls carry an access key."""
+    """A gRPC channel to an address, whose calls carry an access key."""
 
-    def __init__(self, channel: Any, access: Access) -> None:
+    def __init__(
+        self,
+        channel: Any,
+        access: Access,
+        address: str,
+        files: Files | None = None,  # with TLS
+        stamp: Stamp = (),  # of the files, when they were read
+    ) -> None:
         self._channel = channel
         self._access = access
+        self.address = address
+        self.files = files
+        self._stamp = stamp
+        self._met = False
         self.dropped = False
+
+    @property
+    def met(self) -> bool:
+        """Says whether somebody has accepted this side: on this channel, or with its files."""
+        return self._met if self.files is None else self.files.met
+
+    def accepted(self) -> None:
+        """Notes an answer."""
+        self._met = True
+        if self.files is not None:
+            self.files.met = True
+
+    def outdated(self) -> bool:
+        """Says whether the TLS files have changed since: no new connection would show them."""
+        return self.files is not None and self.files.stamp() != self._stamp
 
     def unary_unary(self, method: str) -> Callable[..., Any]:
         """Returns the call of a method that answers once."""

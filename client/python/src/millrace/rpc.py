@@ -12,13 +12,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-import ssl
 import threading
 import time
 from typing import Any, Callable, TypeVar
 
 from millrace.access import Access, Channel
 from millrace.backoff import Backoff
+from millrace.certificates import files_of, refusal
 from millrace.config import TLS
 from millrace.errors import BugError, Error, LostError, MovedError, UserError, WaitError, with_code
 
@@ -77,6 +77,11 @@ HTTP_STATUS = re.compile(r"Received http2 header with status: (\d{3})")
 NO_STATUS = ("No status received", "Stream removed")
 HTTP, HTTP_BUSY = "HTTP", ("408", "429")
 
+# How gRPC reports that it does not trust the other side of a connection, and that this one has hung
+# up, perhaps as it does not trust ours, or takes TLS only.
+UNTRUSTED = re.compile("handshake failed|SSL_ERROR_SSL|not in peer certificate|ostname [Vv]erif")
+HUNG_UP = re.compile("Socket closed|Connection reset|recvmsg|TSI_DATA_CORRUPTED")
+
 # What is said of calls on a connection that was closed for another one.
 DROPPED = "nothing came any more on the connection, which was closed for another one"
 
@@ -126,34 +131,12 @@ def open_channel(address: str, tls: TLS, access: Access) -> Channel:
     check_fork()
     _Process.used = True
     if not tls.used():
-        return Channel(grpc.insecure_channel(address, options=OPTIONS), access)
-    _check_files(tls)
-    credentials = grpc.ssl_channel_credentials(_read(tls.ca), _read(tls.key), _read(tls.cert))
-    return Channel(grpc.secure_channel(address, credentials, options=OPTIONS), access)
-
-
-def _check_files(tls: TLS) -> None:
-    """Raises UserError for files that are no TLS material: gRPC would try for ever with them."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    what = f"the TLS file {tls.ca}"
-    try:
-        if tls.ca:
-            context.load_verify_locations(tls.ca)
-        if tls.cert:
-            what = f"the TLS files {tls.cert} and {tls.key}"
-            context.load_cert_chain(tls.cert, tls.key, password="")
-    except (OSError, ValueError) as error:  # SSLError is an OSError
-        raise UserError(
-            f"reading {what}: {error}: give PEM files, a key beside its certificate, "
-            "without a passphrase"
-        ) from None
-
-
-def _read(path: str | None) -> bytes | None:
-    if not path:
-        return None
-    with open(path, "rb") as file:
-        return file.read()
+        return Channel(grpc.insecure_channel(address, options=OPTIONS), access, address)
+    files = files_of(tls)
+    stamp = files.stamp()
+    credentials = grpc.ssl_channel_credentials(*files.read())
+    made = grpc.secure_channel(address, credentials, options=OPTIONS)
+    return Channel(made, access, address, files, stamp)
 
 
 def classify(error: Any, what: str) -> Error:
@@ -226,6 +209,7 @@ def call_watched(
             while True:
                 try:
                     reply: bytes = call.result(timeout=LOOK)
+                    channel.accepted()
                     return reply
                 except grpc.FutureTimeoutError:
                     look(time.monotonic() - began)
@@ -234,9 +218,37 @@ def call_watched(
     except grpc.FutureCancelledError:
         raise closed_error(channel, what, "the loader was closed") from None
     except grpc.RpcError as error:
-        raise classify(error, what) from None
+        raise _explained(channel, error, what) from None
     except ValueError as error:  # how gRPC reports a closed channel
         raise closed_error(channel, what, error) from None
+
+
+def _explained(channel: Channel, error: Any, what: str) -> Error:
+    """Returns a gRPC error as one of ours.
+
+    Sides that do not trust each other are the user's fault, whose certificates these are. Once
+    another side has accepted ours it is lost as other connections are: a certificate that has
+    ended is renewed.
+    """
+    classed, files = classify(error, what), channel.files
+    details = error.details() or ""
+    if classed.code != "UNAVAILABLE" or channel.met:
+        return classed
+    tls = files.tls if files else TLS(None, None, None)
+    untrusted = bool(files and UNTRUSTED.search(details))
+    said = refusal(channel.address, tls) if not untrusted and HUNG_UP.search(details) else None
+    where = f"{what}: what answers at {channel.address}"
+    if files is None and said is not None:
+        text = f"{where} takes TLS only: give tls_cert, tls_key and tls_ca"
+    elif untrusted or said:
+        text = (
+            f"{where} and this side (tls_cert={tls.cert}, tls_ca={tls.ca}) do not trust each "
+            f"other: {said or details}; a certificate must name the host or address that it is "
+            "reached at, be valid now and be signed by the authority that the other side has"
+        )
+    else:
+        return classed
+    return with_code(UserError(text), "UNAUTHENTICATED")
 
 
 def closed_error(channel: Channel, what: str, why: object) -> Error:
@@ -253,9 +265,10 @@ def call_unary(channel: Channel, method: str, request: bytes, seconds: float, wh
     try:
         reply: bytes = channel.unary_unary(method)(request, timeout=seconds)
     except grpc.RpcError as error:
-        raise classify(error, what) from None
+        raise _explained(channel, error, what) from None
     except ValueError as error:  # how gRPC reports a closed channel
         raise closed_error(channel, what, error) from None
+    channel.accepted()
     return reply
 
 

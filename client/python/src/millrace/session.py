@@ -16,7 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, TypeVar, Union
+from typing import Any, Callable, TypeVar, Union
 
 from millrace import messages, rpc
 from millrace.access import Access, Channel
@@ -713,6 +713,8 @@ class Session:
     def _note(self, error: LostError) -> None:
         self.lost = error
         self.retries += 1
+        if error.code == "UNAVAILABLE":
+            self._drop(lambda _, channel: channel.outdated())
         self._check_wait()
 
     def _planner(
@@ -868,8 +870,13 @@ class Session:
     def _drop_channels(self, address: str) -> None:
         """Closes the connections to address; the next call there opens another one."""
         with self._guard:
-            planner = self._planners[self._at % len(self._planners)]
-            keys = [key for key in self._channels if key[0] == (address or planner)]
+            address = address or self._planners[self._at % len(self._planners)]
+        self._drop(lambda to, _: to == address)
+
+    def _drop(self, which: Callable[[str, Channel], bool]) -> None:
+        """Closes connections, chosen by where they lead and their channel."""
+        with self._guard:
+            keys = [key for key, channel in self._channels.items() if which(key[0], channel)]
             dropped = [self._channels.pop(key) for key in keys]
         for channel in dropped:
             channel.drop()
