@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -64,10 +65,11 @@ func (t *trust) options() []grpc.DialOption {
 	}
 }
 
-// What gRPC says of a connection whose sides do not trust each other, and of one in plain text to who takes TLS only.
+// What gRPC says of a connection whose sides do not trust each other, and of one that the other side has closed: perhaps as it
+// takes TLS only, or does not take our certificate, of which it may be too late to hear.
 var (
 	untrusted = regexp.MustCompile(`\b(x509|tls): `)
-	hungUp    = regexp.MustCompile(`error reading server preface: (EOF|.*reset by peer)`)
+	hungUp    = regexp.MustCompile(`error reading server preface: (EOF|.*reset by peer)|broken pipe|reset by peer`)
 )
 
 // explain gives the error of a call that has found no connection its class.
@@ -76,8 +78,11 @@ func (t *trust) explain(ctx context.Context, err error) error {
 		return err
 	}
 	text := status.Convert(err).Message()
+	if t.looks && hungUp.MatchString(text) && (t.own == nil || !t.own.met.Load()) {
+		text = cmp.Or(t.ask(ctx), text)
+	}
 	switch {
-	case t.own == nil && t.looks && hungUp.MatchString(text) && speaksTLS(ctx, t.address):
+	case t.own == nil && text == takesTLS:
 		return &httpError{address: t.address, tls: true}
 	case t.own != nil && !t.own.met.Load() && untrusted.MatchString(text):
 		return status.Errorf(codes.Unauthenticated, "what answers at %s and this side, with the certificate %s and the authority %s, do not trust each other: %s; "+
@@ -86,18 +91,37 @@ func (t *trust) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// speaksTLS says whether TLS is spoken at an address. It says nothing there, and believes nothing.
-func speaksTLS(ctx context.Context, address string) bool {
+// takesTLS is what ask hears of who trusts us.
+const takesTLS = "it takes TLS"
+
+// ask connects once more, by TLS, and returns what the other side says of that; "" if it speaks no TLS. It says nothing itself, and
+// without certificates of its own believes nothing.
+func (t *trust) ask(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	network := "tcp"
+	network, address := "tcp", t.address
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		network, address = "unix", path
 	}
-	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
-	conn, err := dialer.DialContext(ctx, network, address)
-	if err == nil {
-		conn.Close()
+	config := &tls.Config{InsecureSkipVerify: true}
+	if t.own != nil {
+		config = t.own.current().Clone()
 	}
-	return err == nil
+	config.NextProtos = []string{"h2"}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
+	if err == nil {
+		defer conn.Close()
+		if t.own == nil {
+			return takesTLS
+		}
+		deadline, _ := ctx.Deadline()
+		err = conn.SetReadDeadline(deadline)
+	}
+	if err == nil {
+		_, err = conn.Read(make([]byte, 1)) // a certificate that is not taken is refused after the handshake
+	}
+	if err != nil && untrusted.MatchString(err.Error()) {
+		return err.Error()
+	}
+	return ""
 }
