@@ -38,7 +38,15 @@ func write(put func(name string, data []byte)) {
 		put(fmt.Sprintf("text/%02d.txt", f), []byte(words(rng, rng.IntN(300))))
 	}
 	put("pictures.tar", album(rng))
+	var b strings.Builder
+	for range 2000 {
+		fmt.Fprintf(&b, "%-*s\n", shortLine-1, fmt.Sprintf(`{"text":%q}`, words(rng, rng.IntN(20)+1)))
+	}
+	put("short.jsonl", []byte(b.String()))
 }
+
+// shortLine is how long each line of short.jsonl is.
+const shortLine = 200
 
 // album is a tar of pictures of several sizes, each with a caption.
 func album(rng *rand.Rand) []byte {
@@ -99,6 +107,15 @@ const stages = `mix:
     - {from: 0, weights: {chat: 0.5, books: 0.4, capped: 0.1}}
     - {from: 10, ramp: linear, over: 8, weights: {chat: 0.2, books: 0.8}}
 `
+
+// bans are of one record of short.jsonl in each group of some, from one of the first steps on.
+func bans(oneIn int) string {
+	var b strings.Builder
+	for i := range 2000 / oneIn {
+		fmt.Fprintf(&b, `{"step":%d,"ban":{"source":"short","file":"short.jsonl","row":%d}}`+"\n", i%4, i*oneIn*shortLine)
+	}
+	return b.String()
+}
 
 // recipe is a job to plan: steps = 0 plans it to the end of its data.
 type recipe struct {
@@ -173,6 +190,21 @@ topology: {dp: 2}
 {"step":22,"ban":{"source":"books","file":"07.txt","row":0}}
 `},
 }
+
+// bannedRecipes have bans between the samples that a step gives back.
+var bannedRecipes = []recipe{
+	{"a seventh banned", manyShort, 20, bans(7)},
+	{"half banned", manyShort, 20, bans(2)},
+}
+
+// manyShort is a job whose rows have hundreds of samples, so that some of each step wait for the next one or go back to their source.
+const manyShort = `name: test
+seed: 42
+sources: [{name: short, files: short.jsonl, chunk_bytes: 20000}, {name: books, files: text/*.txt}]
+mix: {weights: {short: 0.9, books: 0.1}}
+batch: {sequence_length: 8192, sequences: 4}
+topology: {dp: 2}
+`
 
 func (r recipe) job(t testing.TB) *jobspec.Job {
 	t.Helper()

@@ -19,8 +19,9 @@ func (r *reader) giveBack() {
 	}
 }
 
-// giveBack undoes the last draw.
+// giveBack undoes the last draw, and what it stepped over.
 func (s *source) giveBack() {
-	s.at--
+	last := len(s.from) - 1
+	s.at, s.from = s.from[last], s.from[:last]
 	s.blocks = s.blocks[:len(s.blocks)-1]
 }

@@ -22,6 +22,7 @@ type source struct {
 	epoch  int64    // samples queued of its epoch
 	queue  []sample // samples read, in order
 	at     int      // next of them
+	from   []int    // at before each sample that was drawn in this step, and the banned ones that it stepped over
 	blocks []int64  // of the samples drawn in this step, after that of the last earlier one
 	owed   int64    // debt: tokens (or samples) behind the schedule, in 2^-32
 	bad    []Skip   // records left out that no step has entered in its list
@@ -47,13 +48,14 @@ func (s *source) next(banned map[ban]bool) (sample, error) {
 	if s.spec.Limit > 0 {
 		most = 1000 * s.Order.Blocks() // each epoch has other samples up to the limit
 	}
-	for {
+	for from := s.at; ; {
 		if s.block-began > most {
 			return sample{}, fault.Userf("source %q gave no sample that is not banned in %d epochs", s.spec.Name, (s.block-began)/s.Order.Blocks())
 		}
 		t, err := s.nextOfAll()
 		if err != nil || t.tokens == nil || !banned[t.ban()] {
 			if t.tokens != nil {
+				s.from = append(s.from, from)
 				s.blocks = append(s.blocks, t.place.Seq)
 			}
 			return t, err
@@ -97,7 +99,7 @@ func (s *source) settle(random bool) {
 	if random {
 		s.owed = 0
 	}
-	s.queue, s.at = s.queue[s.at:], 0
+	s.queue, s.at, s.from = s.queue[s.at:], 0, s.from[:0]
 	s.blocks = s.blocks[max(len(s.blocks)-1, 0):]
 }
 

@@ -117,6 +117,7 @@ func (c *Core) Apply(ev Event) []Effect {
 		c.applyFailed(ev)
 	}
 	c.answer()
+	c.listBans()
 	return c.out.now
 }
 

@@ -69,9 +69,25 @@ func (c *Core) ban(b plan.Ban) {
 	if int(b.ID) < len(c.journal.bans) {
 		return
 	}
-	c.journal.bans = append(slices.Clip(c.journal.bans), b)
+	c.journal.bans = append(c.journal.bans, b)
+	if c.out.bans++; c.out.bans > 1 {
+		return // they hear of all of this event at once
+	}
 	for _, l := range c.members.loaders {
-		c.emit(Bans{l.session, c.journal.bans})
+		c.emit(Bans{l.session, nil})
+	}
+}
+
+// listBans has the effects of this event that tell of bans tell of all.
+func (c *Core) listBans() {
+	if c.out.bans == 0 {
+		return
+	}
+	c.out.bans = 0
+	for i, e := range c.out.now {
+		if b, ok := e.(Bans); ok {
+			c.out.now[i] = Bans{b.To, slices.Clip(c.journal.bans)}
+		}
 	}
 }
 
@@ -111,41 +127,50 @@ func (c *Core) resume(state *plan.State, changes []change.Change, by maker) erro
 			return err
 		}
 	}
-	at := c.scratch()
 	var ops []Op
-	for _, ch := range changes {
-		at.Apply(plan.Rewind{State: *state})
-		p, err := c.resolve(at, ch)
-		if err != nil {
-			return inChange(ch, err)
-		}
+	err := c.resolveAll(state, changes, func(_ *plan.Core, ch change.Change, p plan.Change) error {
 		c.enter(ch, p)
-		state.Await(p)
 		ops = append(ops, AddChange{ch})
-	}
-	if by != byLog {
+		return nil
+	})
+	if err == nil && by != byLog {
 		c.persist(ops...)
 	}
-	return nil
+	return err
 }
 
 // checkAll says why changes cannot be made one after the other.
 func (c *Core) checkAll(state plan.State, changes []change.Change, by maker) error {
-	at := c.scratch()
-	for _, ch := range changes {
-		at.Apply(plan.Rewind{State: state})
-		p, err := c.resolve(at, ch)
-		if err == nil && by == byUser {
-			err = c.unlogged(p)
+	return c.resolveAll(&state, changes, func(at *plan.Core, _ change.Change, p plan.Change) error {
+		if by == byUser {
+			if err := c.unlogged(p); err != nil {
+				return err
+			}
 		}
+		return at.Check(p)
+	})
+}
+
+// resolveAll resolves changes one after the other, and has a position await those that take accepts.
+func (c *Core) resolveAll(state *plan.State, changes []change.Change, take func(at *plan.Core, ch change.Change, p plan.Change) error) error {
+	at := c.scratch()
+	var taken []plan.Change // that the position does not await yet
+	for i, ch := range changes {
+		if i == 0 || changes[i-1].Ban == nil { // no change depends on a ban, of which there may be thousands
+			state.Await(taken...)
+			taken = nil
+			at.Apply(plan.Rewind{State: *state})
+		}
+		p, err := c.resolve(at, ch)
 		if err == nil {
-			err = at.Check(p)
+			err = take(at, ch, p)
 		}
 		if err != nil {
 			return inChange(ch, err)
 		}
-		state.Await(p)
+		taken = append(taken, p)
 	}
+	state.Await(taken...)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import "slices"
 // the log before is durable; orders to loaders do not: to read too much harms no one.
 type outbox struct {
 	now       []Effect // of this event
+	bans      int      // that this event made
 	held      []held   // by rising seq
 	persists  uint64   // given to the log so far
 	barrier   uint64   // the last of them that has to be durable before anything is sent

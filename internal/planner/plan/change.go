@@ -169,26 +169,43 @@ func including(set []int32, i int32) []int32 {
 	return slices.Insert(slices.Clone(set), at, i)
 }
 
-// inserted returns changes with one more, behind those of the same step.
-func inserted(changes []Change, ch Change) []Change {
-	at, _ := slices.BinarySearchFunc(changes, ch.Step, func(a Change, step int64) int { return cmp.Or(cmp.Compare(a.Step, step), -1) })
-	return slices.Insert(slices.Clone(changes), at, ch)
+// inserted returns changes with more, behind those of the same step.
+func inserted(changes []Change, more ...Change) []Change {
+	all := slices.Concat(changes, more)
+	slices.SortStableFunc(all, func(a, b Change) int { return cmp.Compare(a.Step, b.Step) })
+	return all
 }
 
-// ahead is what the settings will be when all pending changes are made.
-func (c *Core) ahead() Settings {
-	s := c.state.Settings
-	for _, ch := range c.state.Pending {
-		s = s.with(ch)
+// after returns the settings after several changes.
+func (s Settings) after(changes []Change) Settings {
+	var bans []Ban
+	for _, ch := range changes {
+		if ch.Kind == BanSample { // there may be thousands: they are copied once
+			bans = append(bans, ch.Ban)
+		} else {
+			s = s.with(ch)
+		}
+	}
+	if len(bans) > 0 {
+		s.Bans = slices.Concat(s.Bans, bans)
 	}
 	return s
 }
 
+// ahead is what the settings will be when all pending changes are made.
+func (c *Core) ahead() Settings { return c.state.Settings.after(c.state.Pending) }
+
 // Check says why a change cannot be made at its step, nil if it can. Changes
 // that are pending for later steps must still be possible after it.
 func (c *Core) Check(ch Change) error {
+	if ch.Kind == BanSample { // nothing depends on it
+		return nil
+	}
 	s := c.state.Settings
 	for _, x := range inserted(c.state.Pending, ch) {
+		if x.Kind == BanSample {
+			continue
+		}
 		switch later := x.Step > ch.Step && x.Kind == ch.Kind; {
 		case later && ch.Kind == AddSource:
 			return fault.Userf("source %q joins at step %d already: sources join in the order in which they were added, so that step %d or a later one is valid", x.Add.Name, x.Step, x.Step)

@@ -110,8 +110,8 @@ func (s State) Clone() State {
 	return s
 }
 
-// Await makes a change for a step to come part of the position.
-func (s *State) Await(ch Change) { s.Pending = inserted(s.Pending, ch) }
+// Await makes changes for steps to come part of the position.
+func (s *State) Await(changes ...Change) { s.Pending = inserted(s.Pending, changes...) }
 
 // Step is the plan of one step.
 type Step struct {

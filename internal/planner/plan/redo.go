@@ -17,18 +17,17 @@ type Part struct {
 // of the position after the step, not of the one before. The cursors must be s's own
 // (Clone).
 func (s *State) Begin() (made []Change) {
-	for len(s.Pending) > 0 && s.Pending[0].Step <= s.Step {
-		ch := s.Pending[0]
-		s.Pending = s.Pending[1:]
-		s.Settings = s.Settings.with(ch)
-		switch ch.Kind {
+	n := 0
+	for ; n < len(s.Pending) && s.Pending[n].Step <= s.Step; n++ {
+		switch ch := s.Pending[n]; ch.Kind {
 		case AddSource:
 			s.Cursors = append(s.Cursors, Cursor{})
 		case Drop:
 			s.Cursors[ch.Source].Deficit = 0
 		}
-		made = append(made, ch)
 	}
+	made, s.Pending = slices.Clone(s.Pending[:n]), s.Pending[n:]
+	s.Settings = s.Settings.after(made)
 	return made
 }
 
