@@ -176,14 +176,19 @@ func (c *Core) positionAt(ev Begin) (state plan.State, ready bool, err error) {
 	if state, err = c.whole(at); err != nil {
 		return state, false, err
 	}
-	for _, ch := range changes {
+	for past := false; len(changes) > 0; past = !past {
+		n := slices.IndexFunc(changes, func(ch change.Change) bool { return ch.Step < state.Step != past })
+		if n < 0 {
+			n = len(changes)
+		}
 		from := &state
-		if ch.Step < state.Step {
+		if past {
 			from = &start
 		}
-		if err := c.resume(from, []change.Change{ch}, byUser); err != nil {
+		if err := c.resume(from, changes[:n], byUser); err != nil {
 			return state, false, err
 		}
+		changes = changes[n:]
 	}
 	return state, true, c.agree(state)
 }
