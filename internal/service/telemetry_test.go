@@ -76,10 +76,10 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// missing are the metrics that a page has not and that a job without Python functions and GPUs has.
+// missing are the metrics that a page has not and that a job without Python functions, GPUs and TLS has.
 func missing(page string) (names []string) {
 	others := []telemetry.ID{telemetry.StageTasks, telemetry.StageQueued, telemetry.FunctionWorkers, telemetry.FunctionWaiting, telemetry.FunctionRestarts,
-		telemetry.GPUBusy, telemetry.GPUMultiprocessors, telemetry.GPUTensor, telemetry.GPUReceived}
+		telemetry.GPUBusy, telemetry.GPUMultiprocessors, telemetry.GPUTensor, telemetry.GPUReceived, telemetry.CertificateEnds, telemetry.CertificateEndsSoon}
 	for id, m := range telemetry.Metrics {
 		if !slices.Contains(others, telemetry.ID(id)) && !strings.Contains(page, "\n"+m.Prometheus()) {
 			names = append(names, m.Prometheus())
