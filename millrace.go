@@ -58,9 +58,9 @@ type Options struct {
 	Advertise    string       // host that trainers reach it at; default: that of the address, or the machine's name
 	Security     Security     //
 	LogDir       string       // folder of the step log; default: none is kept
-	Loaders      int          // default 1
+	Loaders      int          // default 1, at most 4096
 	Constructors int          // default 1, at most one for each DP rank
-	Prefetch     int          // steps planned ahead of the slowest rank; default: the job spec's
+	Prefetch     int          // steps planned ahead of the slowest rank, at most 2^20; default: the job spec's
 	Workers      int          // blocks each loader reads at a time; default GOMAXPROCS
 	Scratch      string       // folder for samples that do not fit a loader's memory; default os.TempDir
 	AllowRoots   []string     // folders that sources which join are read from; default: the job's own
@@ -71,7 +71,7 @@ type Options struct {
 // the service when use returns or ctx ends. Trainers connect with package client, from
 // this process or others, until then. Serve returns the error of use, or that of the first
 // part of the service that ended before; it is then of type UserError or LostError, or a
-// bug. Several services may run at the same time.
+// bug. A job that is nil and options below 0 are a UserError. Several services may run at the same time.
 func Serve(ctx context.Context, job *jobspec.Job, o Options, use func(ctx context.Context, address string) error) error {
 	if err := o.Registry.Check(); err != nil {
 		return err

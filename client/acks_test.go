@@ -278,7 +278,7 @@ func joinsWhileItGoesOn(t *testing.T, streams bool) {
 // waits for, though acknowledgements are lost, and of the last one before Close returns.
 func TestReadAheadOfThePlan(t *testing.T) {
 	const steps = 12
-	for i, prefetch := range []int{-1, 1, 4, 1 << 40, -1, 1, 4, 1 << 40} {
+	for i, prefetch := range []int{-1, 1, 4, 1024, -1, 1, 4, 1024} {
 		p := servePlanned(t, &planned{protocol: rpc.Protocol, end: steps, lose: 2, streams: i >= 4})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -6,10 +6,13 @@
 package client
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -29,8 +32,33 @@ func (r Rank) wire() *pb.Coordinates {
 	return &pb.Coordinates{Dp: uint32(r.DP), Cp: uint32(r.CP), Pp: uint32(r.PP), Tp: uint32(r.TP)}
 }
 
+// check refuses what is no place at all: it would come to the service as another number.
+func (r Rank) check() error {
+	if !counts(r.DP, r.CP, r.PP, r.TP) {
+		return fault.Userf("the rank is dp=%d cp=%d pp=%d tp=%d: places count up from 0", r.DP, r.CP, r.PP, r.TP)
+	}
+	return nil
+}
+
 // Mesh gives the sizes a trainer runs with; 0 is not checked.
 type Mesh struct{ DP, CP, PP, TP int }
+
+func (m Mesh) check() error {
+	if !counts(m.DP, m.CP, m.PP, m.TP) {
+		return fault.Userf("the mesh is dp %d cp %d pp %d tp %d: sizes are 1 or more, and 0 is not checked", m.DP, m.CP, m.PP, m.TP)
+	}
+	return nil
+}
+
+// counts says whether all numbers can be counts of ranks.
+func counts(all ...int) bool {
+	for _, n := range all {
+		if n < 0 || n > math.MaxInt32 {
+			return false
+		}
+	}
+	return true
+}
 
 // Security configures how client and service authenticate each other. The zero value is plain
 // text, which the service offers on loopback only.
@@ -66,7 +94,7 @@ type Options struct {
 	Identity []byte        // checked against the spec's identity, if set
 	Token    []byte        // position to resume from; nil = the first step
 	Start    Start         // where to begin without a token
-	Prefetch int           // steps to read ahead; default 2, negative = none; at most 1024
+	Prefetch int           // steps to read ahead; default 2, negative = none; more than 1024 are refused
 	Stall    time.Duration // how long a call may wait while nothing moves anywhere in the service; default 40 s, negative: Deadline alone counts
 	Deadline time.Duration // how long a call may wait at all, as for other ranks; default 10 minutes
 	Way      Way           // how batches come; default: the best that is possible
@@ -97,6 +125,16 @@ func (o *Options) withDefaults() {
 	if o.Log == nil {
 		o.Log = slog.Default() // a rank that waits holds up the whole job, so it is logged by default
 	}
+}
+
+func (o *Options) check() error {
+	switch {
+	case o.Way != "" && o.Way != WayShared && o.Way != WayStream && o.Way != WayCalls:
+		return fault.Userf("Options.Way is %q: give %q, %q or %q, or leave it out", o.Way, WayShared, WayStream, WayCalls)
+	case o.Prefetch > maxPrefetch:
+		return fault.Userf("Options.Prefetch is %d, valid is %d or less", o.Prefetch, maxPrefetch)
+	}
+	return cmp.Or(o.Rank.check(), o.Mesh.check())
 }
 
 // Tensor is a dense array: little-endian, C order, at a 64-byte boundary.
@@ -203,8 +241,8 @@ type Client struct {
 // fit the job.
 func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 	opts.withDefaults()
-	if opts.Way != "" && opts.Way != WayShared && opts.Way != WayStream && opts.Way != WayCalls {
-		return nil, fault.Userf("Options.Way is %q: give %q, %q or %q, or leave it out", opts.Way, WayShared, WayStream, WayCalls)
+	if err := opts.check(); err != nil {
+		return nil, err
 	}
 	c := &Client{opts: opts, address: address, spares: make(chan *memory, maxSpares)}
 	c.session.init()
@@ -221,7 +259,7 @@ func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 }
 
 // depth is how many steps are read ahead.
-func (c *Client) depth() int { return max(min(c.opts.Prefetch, maxPrefetch), 0) }
+func (c *Client) depth() int { return max(c.opts.Prefetch, 0) }
 
 // begin reads ahead from the next step on, if the client reads ahead.
 func (c *Client) begin() {
@@ -310,15 +348,19 @@ func (c *Client) wait(ctx context.Context, step int64, get func(context.Context)
 
 // At returns any step that is still served, without moving the client.
 func (c *Client) At(ctx context.Context, step int64) (*Batch, error) {
-	if c.closed {
+	switch {
+	case c.closed:
 		return nil, errClosed
+	case step < 0:
+		return nil, fault.Userf("there is no step %d: steps count up from 0", step)
 	}
 	return c.wait(ctx, step, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, step, c.callFor) })
 }
 
 // State returns the resume token of the position after the last batch returned,
 // and the digest of everything before it. It is the same on all ranks. While there is no
-// planner, it waits for one, for as long as for a batch.
+// planner, it waits for one, for as long as for a batch. A file of these bytes is what
+// Options.Token, and --resume and --from of the command line, take; the caller owns them.
 func (c *Client) State(ctx context.Context) (token []byte, digest [32]byte, err error) {
 	if c.closed {
 		return nil, digest, errClosed
@@ -328,7 +370,7 @@ func (c *Client) State(ctx context.Context) (token []byte, digest [32]byte, err 
 		for tries := 1; ; tries++ {
 			reply, err := c.state(ctx, c.next)
 			if err == nil {
-				token = reply.Token
+				token = bytes.Clone(reply.Token) // the session has the other
 				copy(digest[:], reply.Digest)
 				return nil
 			}

@@ -41,11 +41,9 @@ func (a *aging) Change(_ context.Context, req *pb.ChangeRequest) (*pb.ChangeRepl
 	return &pb.ChangeReply{Epoch: a.hear(req.Epoch, req.StaleRefused)}, nil
 }
 
-// TestZombieAnswers: what a planner says whose place another one took is no answer, whatever
-// was asked, and the one that took it hears how often that was.
-func TestZombieAnswers(t *testing.T) {
-	p := &aging{}
-	p.epoch.Store(2)
+// open serves the planner, and opens a client that reads nothing ahead.
+func (a *aging) open(t *testing.T) *client.Client {
+	t.Helper()
 	address := "unix:" + filepath.Join(t.TempDir(), "s")
 	listener, err := rpc.Listen(address, client.Security{})
 	if err != nil {
@@ -55,21 +53,30 @@ func TestZombieAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pb.RegisterPlannerServer(server, p)
+	pb.RegisterPlannerServer(server, a)
 	life, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- rpc.Serve(life, server, listener) }()
-	defer func() {
+	t.Cleanup(func() {
 		stop()
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	c, err := client.Open(t.Context(), address, client.Options{Prefetch: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestZombieAnswers: what a planner says whose place another one took is no answer, whatever
+// was asked, and the one that took it hears how often that was.
+func TestZombieAnswers(t *testing.T) {
+	p := &aging{}
+	p.epoch.Store(2)
+	c := p.open(t)
 	p.epoch.Store(1)
 	for name, ask := range map[string]func(context.Context) error{
 		"state":  func(ctx context.Context) error { _, _, err := c.State(ctx); return err },

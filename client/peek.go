@@ -40,6 +40,9 @@ func lookAt(step int64) string {
 // peek has a client that joins nothing, and knows whom it waits for.
 func (c *Client) peek(ctx context.Context, step int64) (b *Batch, err error) {
 	opts := &c.opts
+	if err := opts.Rank.check(); err != nil {
+		return nil, err
+	}
 	if step < Newest {
 		return nil, fault.Userf("step %d: write a step from 0 on, or %d for the newest", step, Newest)
 	}

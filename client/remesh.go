@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,6 +27,9 @@ import (
 // again; until it succeeds Next fails. Batches that Next returned before stay valid.
 func (c *Client) Remesh(ctx context.Context, mesh Mesh, rank Rank, step int64) error {
 	change, err := mesh.change()
+	if err == nil {
+		err = cmp.Or(mesh.check(), rank.check())
+	}
 	if err == nil && step < 0 {
 		err = fault.Userf("the job cannot go on from step %d: steps count up from 0", step)
 	}

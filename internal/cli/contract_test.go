@@ -57,8 +57,9 @@ func TestResume(t *testing.T) {
 	if f.Job != "tiny" || f.Step != 10 || len(f.Token) == 0 {
 		t.Errorf("the token file is %s", raw)
 	}
-	for _, args := range [][]string{{}, {"--processes"}, {"--constructors", "2"}} {
-		args = append([]string{"run", "job.yaml", "--steps", "10", "--resume", "token.json"}, args...)
+	put(t, dir, "raw.token", string(f.Token)) // as Client.State returns it
+	for _, args := range [][]string{{"token.json"}, {"raw.token"}, {"token.json", "--processes"}, {"token.json", "--constructors", "2"}} {
+		args = append([]string{"run", "job.yaml", "--steps", "10", "--resume"}, args...)
 		if got := millrace(t, dir, args...).digest(t); got != want {
 			t.Errorf("%v ends with %s, want %s", args, got, want)
 		}
@@ -96,6 +97,7 @@ func TestTokens(t *testing.T) {
 		"cut file":  string(raw[:len(raw)/2]),
 		"empty":     "",
 		"not JSON":  "digest step=3",
+		"cut bytes": string(f.Token[:len(f.Token)-1]),
 		"wrong mix": strings.Replace(string(raw), "{", "[", 1),
 	} {
 		t.Run(name, func(t *testing.T) {

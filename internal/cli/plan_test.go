@@ -219,7 +219,7 @@ func TestProfileFolder(t *testing.T) {
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	if r := millrace(t, dir, "plan", "job.yaml", "--steps", "7"); !strings.Contains(r.stdout, "tokens of these are in no row of these steps") {
+	if r := millrace(t, dir, "plan", "job.yaml", "--steps", "7"); !strings.Contains(r.stdout, "more tokens were drawn, which are in no row of these steps") {
 		t.Error(r.stdout)
 	}
 	if r := millrace(t, dir, "run", "job.yaml", "--steps", "2"); !strings.Contains(r.stdout, "count what was read ahead of these steps") {

@@ -53,7 +53,7 @@ func printSources(out io.Writer, r *preview.Report) {
 	w := newTable(out)
 	fmt.Fprintf(w, "\nsource\tfiles\ttokens\tdocuments\tshare\tscheduled\tepochs\texhausted\tfiltered\ttoo long\tempty\tbad\tsamples/core s\t\n")
 	for _, s := range r.Sources {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.2f %%\t%.2f %%\t%.2f\t%s\t%d\t%d\t%d\t%d\t%.0f\t\n", s.Name, s.Files, grouped(s.Drawn), grouped(s.Documents),
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.2f %%\t%.2f %%\t%.2f\t%s\t%d\t%d\t%d\t%d\t%.0f\t\n", s.Name, s.Files, grouped(s.Tokens), grouped(s.Documents),
 			100*s.Share, 100*s.Scheduled, s.Epochs, atStep(s.ExhaustedAt), s.Filtered, s.Dropped, s.Empty, s.Skipped, s.SamplesPerSecond)
 	}
 	w.Flush()
@@ -62,7 +62,7 @@ func printSources(out io.Writer, r *preview.Report) {
 		drawn += s.Drawn
 	}
 	if beyond := drawn - r.Tokens; beyond > 0 {
-		fmt.Fprintf(out, "%s tokens of these are in no row of these steps: they are carried into later ones, or skipped\n", grouped(beyond))
+		fmt.Fprintf(out, "%s more tokens were drawn, which are in no row of these steps: they are carried into later ones, or skipped\n", grouped(beyond))
 	}
 }
 

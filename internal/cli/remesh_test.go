@@ -44,6 +44,8 @@ func TestTopologyFrom(t *testing.T) {
 	if err := writeToken(dir+"/three.token", tokenFile{"tiny", 3, token}); err != nil {
 		t.Fatal(err)
 	}
+	put(t, dir, "raw.token", string(token)) // as State gave it
+	s.verb(t, dir, "topology", "dp=1", "--from", "raw.token", "--step", "9").expect(t, exitUser, "is of step 3: leave the step out")
 	s.verb(t, dir, "topology", "dp=1", "--from", "nothing.token").expect(t, exitUser, "reading the resume token")
 	s.verb(t, dir, "topology", "dp=1", "--from", "job.yaml").expect(t, exitUser, "job.yaml is not a resume token")
 	s.verb(t, dir, "topology", "dp=1", "--from", "three.token", "--step", "9").expect(t, exitUser, "is of step 3: leave the step out")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	resume "github.com/millrace-data/millrace/internal/planner/token"
 )
 
 // tokenFile is a resume token on disk: readable enough to see what it is.
@@ -21,7 +22,8 @@ type tokenFile struct {
 	Token []byte `json:"token"` // base64
 }
 
-// readToken reads a file that writeToken wrote; "" is no token.
+// readToken reads a file that writeToken wrote, or one of the bytes that Client.State
+// returns; "" is no token.
 func readToken(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
@@ -30,9 +32,12 @@ func readToken(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fault.Userf("reading the resume token: %w; pass a file that --save-token wrote", err)
 	}
+	if resume.Whole(data) {
+		return data, nil
+	}
 	var f tokenFile
 	if err := json.Unmarshal(data, &f); err != nil || len(f.Token) == 0 {
-		return nil, fault.Userf("%s is not a resume token, or it is damaged; pass a file that --save-token wrote", path)
+		return nil, fault.Userf("%s is not a resume token, or it is damaged; pass a file that --save-token wrote, or one with the bytes that State of the Go client gave", path)
 	}
 	return f.Token, nil
 }

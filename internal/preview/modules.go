@@ -13,14 +13,27 @@ import (
 // moduleTally adds up how even one kind of work is.
 type moduleTally struct {
 	name, model, axis string
+	kind              dgraph.Kind
 	sum, lockstep     float64
 	steps             int64
 	worst             float64
 	worstAt           int64
-	itemBound         int64
-	firstItem         int64
-	heaviest          string
+	items, rows       boundTally
+	heaviest          string // of the first step that an item binds
 	timeline          Timeline
+}
+
+// boundTally counts the steps that no placing makes even.
+type boundTally struct {
+	steps, first int64
+	least        float64 // of the first: the bound over the mean
+}
+
+func (b *boundTally) add(step int64, least float64) {
+	if b.steps == 0 {
+		b.first, b.least = step, least
+	}
+	b.steps++
 }
 
 // balanced is how even a step is by one measure.
@@ -28,7 +41,6 @@ type balanced struct {
 	name, model, axis string
 	imbalance         float64 // the largest load over the mean
 	lockstep          float64 // 0: not said
-	itemBound         bool
 }
 
 // addModules adds the measures of a step: tokens and attention, then what the
@@ -36,7 +48,7 @@ type balanced struct {
 func (t *tally) addModules(s *plan.Step) {
 	all := measures(s)
 	for _, m := range s.Placed.Modules {
-		b := balanced{name: m.Name, model: m.Model, axis: m.Axis, imbalance: m.Buckets.Imbalance(), itemBound: m.Buckets.ItemBound}
+		b := balanced{name: m.Name, model: m.Model, axis: m.Axis, imbalance: m.Buckets.Imbalance()}
 		if m.Lockstep > 0 {
 			b.lockstep = float64(m.Lockstep) / m.Buckets.Mean()
 		}
@@ -45,15 +57,36 @@ func (t *tally) addModules(s *plan.Step) {
 	for i, b := range all {
 		if i == len(t.modules) {
 			t.modules = append(t.modules, moduleTally{
-				name: b.name, model: b.model, axis: b.axis, firstItem: -1,
+				name: b.name, model: b.model, axis: b.axis, items: boundTally{first: -1}, rows: boundTally{first: -1},
 				timeline: Timeline{First: s.Step, Series: []Series{{Name: "balance." + b.name, Join: High}}},
 			})
 		}
-		if b.itemBound && t.modules[i].itemBound == 0 {
-			t.modules[i].heaviest = t.heaviest(s, &s.Placed.Modules[i-(len(all)-len(s.Placed.Modules))])
-		}
 		t.modules[i].add(s.Step, b)
 	}
+	for k := range s.Placed.Modules {
+		t.addBound(s, &s.Placed.Modules[k], &t.modules[len(all)-len(s.Placed.Modules)+k])
+	}
+}
+
+// addBound says what binds a step that no placing makes even: a sample, or an image, that costs
+// more than a rank's mean, or else the rows, or images, as they are.
+func (t *tally) addBound(s *plan.Step, m *strategy.Module, x *moduleTally) {
+	x.kind = m.Kind
+	mean := m.Buckets.Mean()
+	least := float64(m.Buckets.TightBound) / mean
+	if m.Buckets.Total == 0 || least <= warnItem {
+		return
+	}
+	item, known := t.costliest(s, m)
+	single := known && item.piece > warnItem*mean || m.Kind == dgraph.Image && float64(m.Buckets.LowerBound) > warnItem*mean
+	if !single {
+		x.rows.add(s.Step, least)
+		return
+	}
+	if x.items.steps == 0 && known {
+		x.heaviest = t.describe(s, item, mean)
+	}
+	x.items.add(s.Step, least)
 }
 
 func (m *moduleTally) add(step int64, b balanced) {
@@ -63,12 +96,6 @@ func (m *moduleTally) add(step int64, b balanced) {
 	if b.imbalance > m.worst {
 		m.worst, m.worstAt = b.imbalance, step
 	}
-	if b.itemBound {
-		if m.itemBound == 0 {
-			m.firstItem = step
-		}
-		m.itemBound++
-	}
 	m.timeline.add([]float64{b.imbalance})
 }
 
@@ -76,25 +103,34 @@ func (m *moduleTally) report() ModuleReport {
 	n := float64(m.steps)
 	return ModuleReport{
 		Name: m.name, Model: m.model, Axis: m.axis, Mean: m.sum / n, Worst: m.worst, WorstStep: m.worstAt,
-		Lockstep: m.lockstep / n, ItemBound: m.itemBound, FirstItem: m.firstItem, Heaviest: m.heaviest,
+		Lockstep: m.lockstep / n, ItemBound: m.items.steps, FirstItem: m.items.first, Heaviest: m.heaviest,
+		kind: m.kind, RowBound: m.rows.steps, FirstRow: m.rows.first, LeastRow: m.rows.least,
 	}
 }
 
-// heaviest names the sample, or image, of a step that costs most by a module's model,
-// beside the mean cost of a rank. It is "" if the model is a Go function, which the
-// report does not have.
-func (t *tally) heaviest(s *plan.Step, m *strategy.Module) string {
+// item is a sample, or an image, of a step.
+type item struct {
+	sample int32
+	units  int64
+	piece  float64 // of the units: what each rank of its row has
+	what   string
+}
+
+// costliest returns the sample, or image, of a step that costs a rank most by a module's model.
+// It is not known if the model is a Go function, which the report does not have.
+func (t *tally) costliest(s *plan.Step, m *strategy.Module) (most item, known bool) {
 	model, err := cost.Parse(m.Model)
 	if err != nil {
-		return ""
+		return most, false
 	}
-	at, most, what := int32(-1), int64(0), ""
-	look := func(i int32, of cost.Sample, name string) {
-		if units, err := model.Cost(of); err == nil && units > most {
-			at, most, what = i, units, name
+	look := func(i int32, width int, of cost.Sample, what func() string) {
+		units, err := model.Cost(of)
+		if piece := float64(units) / float64(width); err == nil && piece > most.piece {
+			most, known = item{i, units, piece, what()}, true
 		}
 	}
 	for row := range s.Rows {
+		_, width := s.Placed.Span(row)
 		for _, i := range s.Placed.Samples(row) {
 			if m.Sources != nil && !slices.Contains(m.Sources, t.job.sources[s.Buffer.Source[i]].Spec.Name) {
 				continue
@@ -106,30 +142,44 @@ func (t *tally) heaviest(s *plan.Step, m *strategy.Module) string {
 				if first < end {
 					of.Patches, of.Images = s.Buffer.PatchesOf(int(i)), int64(end-first)
 				}
-				look(i, of, Count(n, "token"))
+				look(i, width, of, func() string { return Count(n, "token") })
 				continue
 			}
 			for image := first; image < end; image++ {
 				n := int64(s.Buffer.Patches[image])
-				look(i, cost.Sample{Patches: n, Images: 1}, fmt.Sprintf("image %d, of %s", image-first, Count(n, "patch")))
+				look(i, 1, cost.Sample{Patches: n, Images: 1}, func() string { return fmt.Sprintf("image %d, of %s", image-first, Count(n, "patch")) })
 			}
 		}
 	}
-	if at < 0 {
-		return ""
-	}
-	src := t.job.sources[s.Buffer.Source[at]]
-	p := src.held[s.Buffer.Seq[at]].places[s.Buffer.Index[at]] // it is in memory
-	return fmt.Sprintf("%s row %d of source %q (%s) costs %d, %.2f times the mean of a rank, %.0f",
-		src.Manifest.Name(p.File), p.Row, src.Spec.Name, what, most, float64(most)/m.Buckets.Mean(), m.Buckets.Mean())
+	return most, known
 }
 
-// item is what the first step that is bound by an item has, for a sentence.
-func (m *ModuleReport) item() string {
-	if m.Heaviest == "" {
-		return ""
+// describe names an item, its place and its cost beside the mean cost of a rank.
+func (t *tally) describe(s *plan.Step, x item, mean float64) string {
+	src := t.job.sources[s.Buffer.Source[x.sample]]
+	p := src.held[s.Buffer.Seq[x.sample]].places[s.Buffer.Index[x.sample]] // it is in memory
+	return fmt.Sprintf("%s row %d of source %q (%s) costs %d, %.2f times the mean of a rank, %.0f",
+		src.Manifest.Name(p.File), p.Row, src.Spec.Name, x.what, x.units, float64(x.units)/mean, mean)
+}
+
+// warnings say which steps no placing makes even, and what does.
+func (m *ModuleReport) warnings(warn func(format string, args ...any)) {
+	where := ""
+	if m.Heaviest != "" {
+		where = ", where " + m.Heaviest
 	}
-	return ", where " + m.Heaviest
+	switch {
+	case m.ItemBound > 0 && m.kind == dgraph.Image:
+		warn("%s: %s bound by single images, the first is step %d%s: no placing makes them even, smaller images do, or more of them in a step", m.Name, Count(m.ItemBound, "step"), m.FirstItem, where)
+	case m.ItemBound > 0:
+		warn("%s: %s bound by single documents, the first is step %d%s: no placing makes them even, splitting long documents does", m.Name, Count(m.ItemBound, "step"), m.FirstItem, where)
+	}
+	switch {
+	case m.RowBound > 0 && m.kind == dgraph.Image:
+		warn("%s: %s bound by images that do not divide evenly, the first is step %d, to %.2f times the mean or more: more images in a step let ranks be more even", m.Name, Count(m.RowBound, "step"), m.FirstRow, m.LeastRow)
+	case m.RowBound > 0:
+		warn("%s: %s bound by rows as they are packed, the first is step %d, to %.2f times the mean or more: more rows in a step, or rows that are evened and have room (batch.fill), let ranks be more even", m.Name, Count(m.RowBound, "step"), m.FirstRow, m.LeastRow)
+	}
 }
 
 // measures are how even tokens and attention are over the ranks that rows go to, and

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/planner/token"
+	"github.com/millrace-data/millrace/planner/dgraph"
 )
 
 // Basis says where a number of a report comes from.
@@ -46,6 +47,8 @@ type Report struct {
 	Speed     Speed          `json:"speed"`
 	Warnings  []string       `json:"warnings"`
 	Timeline  Timeline       `json:"timeline"`
+
+	ender string // source whose end is that of the data; "": none
 }
 
 // StepFill is how full the rows of a step are.
@@ -60,13 +63,14 @@ type SourceReport struct {
 	Name        string  `json:"name"`
 	Files       int     `json:"files"`
 	Bytes       int64   `json:"bytes"`
-	Drawn       int64   `json:"drawn"`     // tokens
+	Drawn       int64   `json:"drawn"`     // tokens, also those that are carried into later steps or skipped
+	Tokens      int64   `json:"tokens"`    // in rows, which ranks get
 	Documents   int64   `json:"documents"` // in rows
 	Share       float64 `json:"share"`     // of what was drawn, in the unit of the mix
 	Scheduled   float64 `json:"scheduled"` // what the mix asked for
 	Epochs      float64 `json:"epochs"`    // how often it was read through, at the end
 	FirstStep   int64   `json:"first_step"`
-	ExhaustedAt int64   `json:"exhausted_at"` // first step without it for its limit of epochs; -1: none
+	ExhaustedAt int64   `json:"exhausted_at"` // first step without it for its limit of epochs, or the end that it is; -1: none
 	Filtered    int64   `json:"filtered"`
 	Dropped     int64   `json:"dropped"`
 	Empty       int64   `json:"empty"`
@@ -84,13 +88,18 @@ type ModuleReport struct {
 	Name      string  `json:"name"`
 	Model     string  `json:"model"`
 	Axis      string  `json:"axis"`
-	Mean      float64 `json:"mean"`     // over steps, of the largest load over the mean one
-	Worst     float64 `json:"worst"`    //
-	WorstStep int64   `json:"worst_at"` //
-	Lockstep  float64 `json:"lockstep"` // the same if ranks wait for each other after each microbatch; 0: not said
-	ItemBound int64   `json:"item_bound_steps"`
+	Mean      float64 `json:"mean"`               // over steps, of the largest load over the mean one
+	Worst     float64 `json:"worst"`              //
+	WorstStep int64   `json:"worst_at"`           //
+	Lockstep  float64 `json:"lockstep"`           // the same if ranks wait for each other after each microbatch; 0: not said
+	ItemBound int64   `json:"item_bound_steps"`   // in which a sample, or image, costs more than the mean of a rank
 	FirstItem int64   `json:"first_item_bound"`   // -1: none
 	Heaviest  string  `json:"heaviest,omitempty"` // of that step: a sample or image, its place, and its cost beside the mean of a rank
+	RowBound  int64   `json:"row_bound_steps"`    // other ones that no placing of the rows, or images, makes even
+	FirstRow  int64   `json:"first_row_bound"`    // -1: none
+	LeastRow  float64 `json:"least_row_bound"`    // what any placing has of that step: the largest load over the mean; 0: none
+
+	kind dgraph.Kind
 }
 
 // OutlierReport is how long samples waited for others of their length.

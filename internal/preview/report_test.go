@@ -38,8 +38,8 @@ func TestReport(t *testing.T) {
 				t.Errorf("rows are %v full, want %v", got.Fill, fill)
 			}
 			for i, s := range got.Sources {
-				if s.Drawn != want.drawn[s.Name] || s.Documents != want.from[s.Name] {
-					t.Errorf("source %d, %s: %d tokens, %d documents, want %d, %d", i, s.Name, s.Drawn, s.Documents, want.drawn[s.Name], want.from[s.Name])
+				if s.Drawn != want.drawn[s.Name] || s.Documents != want.from[s.Name] || s.Tokens != want.rows[s.Name] {
+					t.Errorf("source %d, %s: %d tokens drawn, %d documents of %d tokens, want %d, %d, %d", i, s.Name, s.Drawn, s.Documents, s.Tokens, want.drawn[s.Name], want.from[s.Name], want.rows[s.Name])
 				}
 			}
 			for _, b := range got.Lengths {
@@ -55,12 +55,12 @@ func TestReport(t *testing.T) {
 // totals sum up steps.
 type totals struct {
 	steps, documents, tokens, room int64
-	drawn, from                    map[string]int64
+	drawn, from, rows              map[string]int64 // of sources: tokens drawn, documents, tokens in rows
 	lengths                        [32]int64
 }
 
 func totalsOf(steps []*reference.Step) totals {
-	sum := totals{drawn: map[string]int64{}, from: map[string]int64{}}
+	sum := totals{drawn: map[string]int64{}, from: map[string]int64{}, rows: map[string]int64{}}
 	for _, s := range steps {
 		sum.steps++
 		sum.room += int64(len(s.Rows) * s.SequenceLength)
@@ -73,6 +73,7 @@ func totalsOf(steps []*reference.Step) totals {
 				sum.documents++
 				sum.tokens += int64(n)
 				sum.from[p.Source]++
+				sum.rows[p.Source] += int64(n)
 				sum.lengths[bits.Len32(uint32(n))]++
 			}
 		}
@@ -251,11 +252,12 @@ func TestHeaviest(t *testing.T) {
 		strategy string
 		of       func(row *batch.Row, document int) int64
 		what     string
+		mend     string
 	}{
 		{"strategy: [distribute: dp, cost: {expression: tokens * tokens * tokens}, balance: auto]", func(row *batch.Row, document int) int64 {
 			n := int64(len(row.Segments[document]))
 			return n * n * n
-		}, "token"},
+		}, "token", "splitting long documents does"},
 		{"strategy: [graph: image, distribute: world, cost: {expression: patches * patches}, balance: auto]", func(row *batch.Row, document int) (most int64) {
 			for _, x := range row.Images {
 				if n := int64(x.H * x.W); x.Document == document {
@@ -263,7 +265,7 @@ func TestHeaviest(t *testing.T) {
 				}
 			}
 			return most
-		}, "image "},
+		}, "image ", "smaller images do, or more of them in a step"},
 	} {
 		r := recipes[7]
 		r.spec = r.spec[:strings.Index(r.spec, "strategy:")] + c.strategy + "\n"
@@ -288,8 +290,36 @@ func TestHeaviest(t *testing.T) {
 		}
 		want := fmt.Sprintf("%s row %d of source %q", at.File, at.Row, at.Source)
 		all := strings.Join(got.Warnings, "\n")
-		if !strings.HasPrefix(m.Heaviest, want) || !strings.Contains(m.Heaviest, fmt.Sprintf("costs %d, ", most)) || !strings.Contains(m.Heaviest, c.what) || !strings.Contains(all, ", where "+want) {
+		if !strings.HasPrefix(m.Heaviest, want) || !strings.Contains(m.Heaviest, fmt.Sprintf("costs %d, ", most)) || !strings.Contains(m.Heaviest, c.what) || !strings.Contains(all, ", where "+want) || !strings.Contains(all, c.mend) {
 			t.Errorf("%s: it names %s, want %s with cost %d; the warnings are\n%s", c.strategy, m.Heaviest, want, most, all)
+		}
+	}
+}
+
+// TestBound: a document or an image is blamed only where it costs more than a rank's mean;
+// where rows as they are packed keep ranks from being even, the report says that.
+func TestBound(t *testing.T) {
+	st := files()
+	for _, c := range []struct {
+		dp          int
+		tokens      string // of a sample: what it costs
+		rows, items bool
+	}{
+		{2, "tokens", false, false},
+		{4, "tokens * tokens", true, false},
+		{8, "tokens * tokens", false, true},
+	} {
+		spec := fmt.Sprintf("batch: {sequence_length: 512, sequences: 8}\ntopology: {dp: %d}\nstrategy: [distribute: dp, cost: {expression: %s}, balance: auto]\n", c.dp, c.tokens)
+		got, err := recipe{spec: sources + stages + spec}.open(t, st, nil).Report(t.Context(), preview.ReportOptions{Steps: 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, all := got.Modules[2], strings.Join(got.Warnings, "\n")
+		if (m.RowBound > 0) != c.rows || (m.ItemBound > 0) != c.items || (m.LeastRow > 1.02) != c.rows || m.LeastRow > m.Worst || (m.FirstRow >= 0) != c.rows {
+			t.Errorf("dp %d, %s: %+v", c.dp, c.tokens, m)
+		}
+		if strings.Contains(all, "bound by rows as they are packed") != c.rows || strings.Contains(all, "splitting long documents does") != c.items {
+			t.Errorf("dp %d, %s: the warnings are\n%s", c.dp, c.tokens, all)
 		}
 	}
 }
@@ -319,6 +349,29 @@ func TestExhausted(t *testing.T) {
 		if s.ExhaustedAt != want || math.Abs(s.Epochs-2) > 0.01 {
 			t.Errorf("%s is exhausted at %d after %v epochs, want %d after 2", s.Name, s.ExhaustedAt, s.Epochs, want)
 		}
+	}
+}
+
+// TestEndedBy names the source whose end is that of the data, which no other source has reached.
+func TestEndedBy(t *testing.T) {
+	r := recipes[2]
+	got, err := r.open(t, files(), nil).Report(t.Context(), preview.ReportOptions{Steps: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := 0
+	for _, s := range got.Sources[:2] {
+		says := fmt.Sprintf("the data ends after %d steps, where source %q is exhausted (mix.exhausted: stop)", got.End, s.Name)
+		over := s.Epochs == 1
+		if over {
+			ended++
+		}
+		if over != strings.Contains(strings.Join(got.Warnings, "\n"), says) || over != (s.ExhaustedAt == got.End) || !over && s.ExhaustedAt >= 0 {
+			t.Errorf("%s is exhausted at %d of %d, after %v epochs: %q", s.Name, s.ExhaustedAt, got.End, s.Epochs, got.Warnings)
+		}
+	}
+	if ended != 1 {
+		t.Errorf("%d sources ended", ended)
 	}
 }
 

@@ -24,9 +24,10 @@ type tally struct {
 }
 
 type sourceTally struct {
-	drawn, units, documents int64
-	due                     float64 // units that the mix asked for
-	first, exhausted        int64   // steps; -1: none
+	drawn, units      int64
+	tokens, documents int64   // in rows
+	due               float64 // units that the mix asked for
+	first, exhausted  int64   // steps; -1: none
 }
 
 func newTally(j *Job) *tally {
@@ -55,6 +56,7 @@ func (t *tally) add(s *plan.Step, l *Line) error {
 	}
 	for _, ref := range s.Samples() {
 		t.sources[ref.Source].documents++
+		t.sources[ref.Source].tokens += int64(ref.Length)
 		t.lengths[bits.Len32(uint32(ref.Length))]++
 	}
 	t.values = append(t.values[:0], l.Fill, l.Fill, float64(l.Tokens), float64(l.Padding), float64(l.Documents))
@@ -145,6 +147,14 @@ func (t *tally) report(end int64, stepTime time.Duration) *Report {
 	if t.last != nil {
 		r.Mesh, r.Plan = t.last.Mesh.Canonical(), fmt.Sprintf("%x", token.PlanDigest(t.last))
 	}
+	if end >= 0 && !t.job.config.Renormalize {
+		for _, i := range t.job.core.Plan().Spent() { // one, or none
+			r.ender = t.job.sources[i].Spec.Name
+			if x := &t.sources[i]; x.exhausted < 0 {
+				x.exhausted = end
+			}
+		}
+	}
 	t.reportSources(r)
 	for i := range t.modules {
 		r.Modules = append(r.Modules, t.modules[i].report())
@@ -178,7 +188,7 @@ func (t *tally) reportSources(r *Report) {
 		u := &src.usage
 		s := SourceReport{
 			Name: src.Spec.Name, Files: len(src.Manifest.Files), Bytes: src.Manifest.Bytes(),
-			Drawn: x.drawn, Documents: x.documents, Share: ratio(x.units, sum), FirstStep: x.first, ExhaustedAt: x.exhausted,
+			Drawn: x.drawn, Tokens: x.tokens, Documents: x.documents, Share: ratio(x.units, sum), FirstStep: x.first, ExhaustedAt: x.exhausted,
 			Filtered: u.Filtered, Dropped: u.Dropped, Empty: u.Empty, Skipped: u.Skipped, Samples: u.Samples,
 			Absent: t.job.core.Absent(i),
 		}

@@ -12,7 +12,7 @@ const (
 	warnShare   = 0.01 // of the mix: how far a source is from its schedule
 	warnEpochs  = 4    // epochs after which repeating is known to cost (Muennighoff et al., 2023)
 	warnBalance = 1.10 // the fullest rank over the mean one
-	warnItem    = 1.01 // the same, where single items are why
+	warnItem    = 1.02 // the least that any placing has of it
 	warnLost    = 0.01 // of the records read
 )
 
@@ -25,14 +25,17 @@ func (t *tally) warnings() []string {
 		warn("no step: the data ends before step %d", r.First)
 		return all
 	}
-	if r.End >= 0 {
+	switch {
+	case r.ender != "":
+		warn("the data ends after %s, where source %q is exhausted (mix.exhausted: stop)", Count(r.End, "step"), r.ender)
+	case r.End >= 0:
 		warn("the data ends after %s", Count(r.End, "step"))
 	}
 	if full := float64(cmp.Or(t.job.spec.Batch.Fill, 1000)) / 1000; r.Fill < warnFill*full {
 		warn("rows are %.2f %% full, the worst step (%d) %.2f %%: more rows in a step, longer ones, or splitting long documents help", 100*r.Fill, r.Worst.Step, 100*r.Worst.Fill)
 	}
 	for i := range r.Sources {
-		r.Sources[i].warnings(warn)
+		r.Sources[i].warnings(r.ender, warn)
 	}
 	if n, most := repeated(r.Sources); n > 0 {
 		warn("%d sources are read more than %d times, most often %q, %.1f times: beyond that repeated data is worth less than new", n, warnEpochs, most.Name, most.Epochs)
@@ -41,9 +44,7 @@ func (t *tally) warnings() []string {
 		if m.Mean > warnBalance {
 			warn("%s: the fullest rank has %.2f times the mean, on average over steps; at worst %.2f, in step %d", m.Name, m.Mean, m.Worst, m.WorstStep)
 		}
-		if m.ItemBound > 0 && m.Worst > warnItem {
-			warn("%s: %s bound by single items, the first is step %d%s: no other placing is better, splitting long documents is", m.Name, Count(m.ItemBound, "step"), m.FirstItem, m.item())
-		}
+		m.warnings(warn)
 	}
 	t.warnFills(warn)
 	t.warnMemory(warn)
@@ -82,9 +83,10 @@ func repeated(sources []SourceReport) (n int, most SourceReport) {
 	return n, most
 }
 
-func (s *SourceReport) warnings(warn func(format string, args ...any)) {
+// warnings are those about a source. That it ends the data is said already.
+func (s *SourceReport) warnings(ender string, warn func(format string, args ...any)) {
 	switch {
-	case s.ExhaustedAt >= 0:
+	case s.ExhaustedAt >= 0 && s.Name != ender:
 		warn("source %q is exhausted at step %d", s.Name, s.ExhaustedAt)
 	case s.FirstStep < 0:
 		warn("source %q is never drawn (the mix asks for %.2f %%)", s.Name, 100*s.Scheduled)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -73,6 +74,34 @@ type Options struct {
 	TelemetryFlags TelemetryFlags   // what the processes get
 }
 
+// The most loaders and steps ahead that a service takes, as the flags of the command line.
+const (
+	MaxLoaders  = 4096
+	MaxPrefetch = 1 << 20
+)
+
+// check refuses what no service can be started with.
+func (o *Options) check() error {
+	if o.Job == nil {
+		return fault.Userf("there is no job to serve: pass one that Load returned")
+	}
+	for _, n := range []struct {
+		name        string
+		value, most int
+	}{
+		{"Loaders", o.Loaders, MaxLoaders}, {"Shadows", o.Shadows, MaxLoaders}, {"Constructors", o.Constructors, math.MaxInt},
+		{"Prefetch", o.Prefetch, MaxPrefetch}, {"Workers", o.Workers, math.MaxInt},
+	} {
+		switch {
+		case n.value < 0:
+			return fault.Userf("Options.%s is %d, valid is 0 or more", n.name, n.value)
+		case n.value > n.most:
+			return fault.Userf("Options.%s is %d, valid is %d or less", n.name, n.value, n.most)
+		}
+	}
+	return nil
+}
+
 func (o *Options) withDefaults() {
 	if o.Address == "" {
 		o.Address = "127.0.0.1:0"
@@ -91,8 +120,14 @@ func (o *Options) withDefaults() {
 
 // Run starts the service, calls use with the planner's address, and stops
 // everything when use returns or ctx ends. It returns use's error, or the first
-// role's that ended before.
+// role's that ended before. Options that cannot be are of class user.
 func Run(ctx context.Context, opts Options, use func(ctx context.Context, address string) error) error {
+	if err := opts.check(); err != nil {
+		return err
+	}
+	if use == nil {
+		return fault.Userf("nothing uses the service: pass a function that is called with its address")
+	}
 	opts.withDefaults()
 	dir, err := socketDir()
 	if err != nil {

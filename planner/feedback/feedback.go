@@ -36,7 +36,7 @@ type Options struct {
 	Floor float64 // the least part of its base that a source keeps
 }
 
-// Factory makes the policy of one job.
+// Factory makes the policy of one job; never nil.
 type Factory func(o Options) Policy
 
 // Set holds the policies of a program by the names that job specs give them, beside the
@@ -59,19 +59,33 @@ func (s Set) Check() error {
 	return nil
 }
 
-// New makes the policy of a job; nil for "none" and "".
+// New makes the policy of a job; nil for "none" and "". A factory that panics or makes
+// none is an error of class user.
 func (s Set) New(name string, o Options) (Policy, error) {
 	if name == "none" || name == "" {
 		return nil, nil
 	}
 	for _, set := range []Set{builtIn, s} {
 		if f := set[name]; f != nil {
-			return f(o), nil
+			return f.policy(name, o)
 		}
 	}
 	names := slices.Sorted(maps.Keys(s))
 	return nil, fault.Userf("unknown feedback policy %q; valid are none, %s, and those that a program passes to millrace.Main",
 		name, strings.Join(append(slices.Sorted(maps.Keys(builtIn)), names...), ", "))
+}
+
+// policy calls the factory, which a program may have written.
+func (f Factory) policy(name string, o Options) (p Policy, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = nil, fault.Userf("feedback policy %q: its factory panicked: %v", name, r)
+		}
+	}()
+	if p = f(o); p == nil {
+		return nil, fault.Userf("feedback policy %q: its factory returned nil; return a policy, whose Weights may be nil to leave the mix alone", name)
+	}
+	return p, nil
 }
 
 // Exponential multiplies each source's weight by exp(rate * (its loss - the mean

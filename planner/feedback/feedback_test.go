@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/planner/feedback"
 )
 
@@ -114,5 +115,14 @@ func TestSet(t *testing.T) {
 	}
 	if _, err := set.New("stil", feedback.Options{}); err == nil || !strings.Contains(err.Error(), "valid are none, exponential, still") {
 		t.Error(err)
+	}
+	for name, factory := range map[string]feedback.Factory{
+		"its factory returned nil":    func(feedback.Options) feedback.Policy { return nil },
+		"its factory panicked: oh no": func(feedback.Options) feedback.Policy { panic("oh no") },
+	} {
+		p, err := feedback.Set{"mine": factory}.New("mine", feedback.Options{})
+		if p != nil || err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), `feedback policy "mine": `+name) {
+			t.Errorf("got %v, %v, want %s", p, err, name)
+		}
 	}
 }

@@ -16,8 +16,8 @@ type RowMethod interface {
 	// Name is what errors, job specs and the job's identity call the method. Take another one
 	// when what it does changes.
 	Name() string
-	// Assign returns the row of each sample. It must be a function of its argument, and must neither
-	// change nor keep its slices.
+	// Assign returns the row of each sample. It must be a function of its argument, whose slices
+	// are its own.
 	Assign(in RowSamples) ([]int32, error)
 }
 
@@ -39,7 +39,9 @@ func (in RowSamples) By(m RowMethod) (row []int32, err error) {
 			row, err = nil, fmt.Errorf("method %q panicked: %v", m.Name(), where(r))
 		}
 	}()
-	if row, err = m.Assign(in); err == nil {
+	given := in // the method's own, as the result is checked by in
+	given.Tokens, given.Costs, given.Row = slices.Clone(in.Tokens), slices.Clone(in.Costs), slices.Clone(in.Row)
+	if row, err = m.Assign(given); err == nil {
 		err = in.check(row)
 	}
 	if err != nil {

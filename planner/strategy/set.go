@@ -1,6 +1,7 @@
 package strategy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -28,7 +29,9 @@ func (s Set) Check() error {
 }
 
 // Named returns the strategy of a name. A panic of the strategy, or of a cost or a
-// method of its own, becomes the error of its step.
+// method of its own, becomes the error of its step, of class user as what the strategy
+// returns. Its plan is checked: what it changed in the result of the step must leave
+// every sample in a row with room for it, and one row in each place.
 func (s Set) Named(name string) (Strategy, error) {
 	if plan := s[name]; plan != nil {
 		return recovering(name, plan), nil
@@ -45,7 +48,8 @@ func (s Set) Named(name string) (Strategy, error) {
 
 func (s Set) names() []string { return slices.Sorted(maps.Keys(s)) }
 
-// recovering is a strategy whose panics are errors.
+// recovering is a strategy whose panics are errors, as what it returns and a plan that it
+// spoiled: all of them are the user's, and name it.
 func recovering(name string, plan Strategy) Strategy {
 	return func(s *Step) (err error) {
 		defer func() {
@@ -54,7 +58,16 @@ func recovering(name string, plan Strategy) Strategy {
 				err = s.err
 			}
 		}()
-		return plan(s)
+		kept := s.keepDrawn()
+		if err = plan(s); err == nil && s.done && s.err == nil {
+			if err = s.checkResult(kept); err == nil {
+				s.result.index = newIndex(s.result, s.buf)
+			}
+		}
+		if err != nil && s.err == nil && !errors.Is(err, ErrBlocked) && fault.ClassOf(err) == fault.Bug {
+			err = fault.Userf("strategy %q: %w", name, err)
+		}
+		return err
 	}
 }
 

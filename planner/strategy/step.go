@@ -122,7 +122,9 @@ func (r *Runner) Run(plan Strategy, in Input) (*Result, error) {
 	case !s.done:
 		return nil, fault.Userf("strategy: it returned without a plan; end it with `return g.Plan()`")
 	}
-	s.result.index = newIndex(s.result, s.buf)
+	if s.result.index == nil { // a registered strategy has it
+		s.result.index = newIndex(s.result, s.buf)
+	}
 	return s.result, nil
 }
 
@@ -138,14 +140,15 @@ func (s *Step) Shape() Shape { return s.in.Shape }
 // Schedule returns the job's own mix, for Mix.
 func (s *Step) Schedule() Shares { return nil }
 
-// Buffer returns the samples of the step; nil before Mix.
+// Buffer returns the samples of the step; nil before Mix. It must not be changed.
 func (s *Step) Buffer() *dgraph.Buffer { return s.buf }
 
 // RowOf returns the row that each sample was packed into, -1 if it waits for the
 // next step; nil before Mix. It must not be changed.
 func (s *Step) RowOf() []int32 { return s.rowOf }
 
-// Result returns the plan, nil before Plan.
+// Result returns the plan, nil before Plan. A strategy may move rows, or samples between
+// rows, in it: the plan of a registered one is checked when it returns.
 func (s *Step) Result() *Result {
 	if !s.done {
 		return nil

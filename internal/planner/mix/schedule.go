@@ -207,19 +207,23 @@ func fit(shares []uint64) []uint64 {
 }
 
 // Without returns shares with the sources taken out that are exhausted, scaled
-// up to 2^32 parts again. It returns nil if nothing is left.
+// up to 2^32 parts again. It returns nil if nothing is left. The sum may be any: it
+// is exact.
 func Without(shares []uint64, exhausted []bool) []uint64 {
-	var sum uint64
+	var sum, over uint64
 	for i, s := range shares {
 		if !exhausted[i] {
-			sum += s
+			var carry uint64
+			sum, carry = bits.Add64(sum, s, 0)
+			over += carry
 		}
 	}
-	if sum == 0 {
+	if sum == 0 && over == 0 {
 		return nil
 	}
 	rest := make([]uint64, len(shares))
-	total := new(big.Int).SetUint64(sum)
+	total := new(big.Int).SetUint64(over)
+	total.Lsh(total, 64).Add(total, new(big.Int).SetUint64(sum))
 	for i, s := range shares {
 		if exhausted[i] || s == 0 {
 			continue

@@ -206,6 +206,22 @@ func TestWithout(t *testing.T) {
 	}
 }
 
+// TestFromShares: shares of any sum are scaled, also where the sum is beyond 64 bits.
+func TestFromShares(t *testing.T) {
+	for _, test := range []struct{ shares, want []uint64 }{
+		{[]uint64{1 << 63, 1 << 63}, []uint64{whole / 2, whole / 2}},
+		{[]uint64{math.MaxUint64, math.MaxUint64}, []uint64{whole / 2, whole / 2}},
+		{[]uint64{1 << 63, 1 << 62, 1 << 62, 0}, []uint64{whole / 2, whole / 4, whole / 4, 0}},
+		{[]uint64{math.MaxUint64, 1}, []uint64{whole, 0}},
+		{[]uint64{3, 1}, []uint64{whole / 4 * 3, whole / 4}},
+		{[]uint64{0, 0}, nil},
+	} {
+		if got := FromShares(test.shares); !slices.Equal(got, test.want) {
+			t.Errorf("shares %d: %d, want %d", test.shares, got, test.want)
+		}
+	}
+}
+
 func TestActive(t *testing.T) {
 	s := NewSchedule([]Stage{{Weights: []float64{1, 0}}, {From: 10, Weights: []float64{0, 1}}})
 	for _, test := range []struct {

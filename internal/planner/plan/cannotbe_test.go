@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/internal/planner/plan"
 )
@@ -34,5 +35,24 @@ func TestBytesThatCannotBe(t *testing.T) {
 	}
 	if core.Planned() != 2 {
 		t.Errorf("%d steps are planned", core.Planned())
+	}
+}
+
+// TestAddBeforeWeights: a source cannot join before weights that are set already without it, and the
+// refusal says what to do.
+func TestAddBeforeWeights(t *testing.T) {
+	core := plan.New(plan.Config{
+		Sources: []plan.Source{{Name: "a", Blocks: 9}, {Name: "b", Blocks: 9}}, Schedule: mix.NewSchedule([]mix.Stage{{Weights: []float64{1, 1}}}),
+		Rows: 2, SequenceLength: 4, MicrobatchSize: 1, Ahead: 2, Window: 1,
+	})
+	core.Apply(plan.Changed{Change: plan.Change{Step: 32, Kind: plan.SetShares, Shares: mix.FromWeights([]float64{1, 3})}})
+	add := plan.Change{Step: 24, Kind: plan.AddSource, Add: plan.Added{Source: plan.Source{Name: "c", Blocks: 9}}}
+	want := `it does not go with the change "set weights" of step 32: 2 weights for 3 sources; cancel that change, add the source, and set the weights again with one for it`
+	if err := core.Check(add); err == nil || fault.ClassOf(err) != fault.User || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	add.Step = 33
+	if err := core.Check(add); err != nil {
+		t.Errorf("after them: %v", err)
 	}
 }

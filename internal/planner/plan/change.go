@@ -212,9 +212,13 @@ func (c *Core) Check(ch Change) error {
 		case later && ch.Kind == Remesh:
 			return fault.Userf("the topology changes at step %d already, to %s: step %d or a later one is valid", x.Step, x.Mesh.Canonical(), x.Step)
 		}
-		if err := c.check(x, s); err != nil && x.Step > ch.Step {
+		err := c.check(x, s)
+		switch {
+		case err != nil && x.Step > ch.Step && x.Kind == SetShares && ch.Kind == AddSource:
+			return fault.Userf("it does not go with the change %q of step %d: %w; cancel that change, add the source, and set the weights again with one for it", x.Kind, x.Step, err)
+		case err != nil && x.Step > ch.Step:
 			return fault.Userf("it does not go with the change %q of step %d: %w", x.Kind, x.Step, err)
-		} else if err != nil {
+		case err != nil:
 			return err
 		}
 		s = s.with(x)

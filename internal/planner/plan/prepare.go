@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/strategy"
@@ -49,7 +50,9 @@ func (d *draft) drawAll(shares []uint64) (*dgraph.Buffer, []int32, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		d.byHand = mix.FromShares(all)
+		if d.byHand = mix.FromShares(all); d.byHand == nil { // it would be the job's own mix
+			return nil, nil, fault.Userf("strategy: mix: all %d shares are 0", len(shares))
+		}
 		d.setShares(0)
 	}
 	d.fill()

@@ -419,6 +419,22 @@ func (d *draft) withheld() (sources []int32) {
 	return sources
 }
 
+// Spent are the sources that were found to have ended in the step that does not exist, rising: with
+// `exhausted: stop` the one that ended the data. It is nil before the end, and where no source
+// that is not paused or dropped is left.
+func (c *Core) Spent() (sources []int32) {
+	if c.ended < 0 || c.last == nil {
+		return nil
+	}
+	out := c.state.Settings.out(len(c.last.debts.out))
+	for i, gone := range c.last.debts.out {
+		if gone && !out[i] {
+			sources = append(sources, int32(i))
+		}
+	}
+	return sources
+}
+
 // giveBack takes the last n samples out of the pool, and with them all draws from
 // the first of them on.
 func (d *draft) giveBack(n int) {

@@ -243,6 +243,12 @@ func seal(data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(append(data, checkTag...), sum)
 }
 
+// Whole says whether data is a whole resume token, of any job and version.
+func Whole(data []byte) bool {
+	_, whole := unseal(data)
+	return whole && len(data) > sealBytes
+}
+
 // unseal takes it off again and reports whether it holds.
 func unseal(data []byte) (body []byte, whole bool) {
 	n := len(data) - sealBytes

@@ -35,7 +35,7 @@ func report(sources, points int) *preview.Report {
 		r.Timeline.Series = append(r.Timeline.Series, preview.Series{Name: name, Values: wave})
 	}
 	for i := range sources {
-		s := preview.SourceReport{Name: fmt.Sprintf("source-%d", i), Files: 12, Bytes: 3 << 30, Drawn: 123456789, Documents: 98765, Share: 0.2512, Scheduled: 0.25, Epochs: 1.75, ExhaustedAt: -1}
+		s := preview.SourceReport{Name: fmt.Sprintf("source-%d", i), Files: 12, Bytes: 3 << 30, Tokens: 123456789, Documents: 98765, Share: 0.2512, Scheduled: 0.25, Epochs: 1.75, ExhaustedAt: -1}
 		r.Sources = append(r.Sources, s)
 		r.Timeline.Series = append(r.Timeline.Series, preview.Series{Name: "share." + s.Name, Values: wave}, preview.Series{Name: "scheduled." + s.Name, Values: wave})
 	}
