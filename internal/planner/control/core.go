@@ -107,7 +107,7 @@ func New(cfg Config) *Core {
 func (c *Core) Apply(ev Event) []Effect {
 	c.out.now = nil
 	if ev, ok := ev.(LogStopped); ok && c.cfg.Mirrored && c.failed == nil {
-		return []Effect{Stop{ev.Err}} // as if it were killed: all keep what they have, and look for another planner
+		return []Effect{Stop(ev)} // as if it were killed: all keep what they have, and look for another planner
 	}
 	c.countWork()
 	if c.failed == nil {
