@@ -42,7 +42,7 @@ func TestDenied(t *testing.T) {
 		})
 		found := &renewed{}
 		s.creds = credentials.New(found)
-		again := func() error { _, err := s.creds.Get(); return err }
+		again := func() error { _, err := s.creds.GetWithContext(nil); return err }
 		for _, proved := range []bool{false, true} {
 			if left = 3; again() != nil {
 				t.Fatal("no credentials")
