@@ -44,7 +44,7 @@ type serviceFlags struct {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *serviceFlags) Validate() error {
-	return cmp.Or(c.keepFlags.check(), c.memoryFlag.check(), c.pinned(c.Loaders), atMost("--most-loaders", c.MostLoaders, maxLoaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
+	return cmp.Or(c.keepFlags.check(), c.memoryFlag.check(), c.pinned(c.Loaders), atMost("--most-loaders", c.MostLoaders, service.MaxLoaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
 }
 
 // options turns the flags into a service's options.
@@ -242,7 +242,7 @@ func (c *plannerCmd) Validate() error {
 	if err := c.scales(count(c.Loaders)); err != nil {
 		return err
 	}
-	return cmp.Or(c.keepFlags.check(), atMost("--most-loaders", c.MostLoaders, maxLoaders), checkCounts(count(c.Loaders), c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
+	return cmp.Or(c.keepFlags.check(), atMost("--most-loaders", c.MostLoaders, service.MaxLoaders), checkCounts(count(c.Loaders), c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
 }
 
 // scales refuses a command that would never be run, as there may be no more loaders than the job begins with.
@@ -338,7 +338,7 @@ func (*loaderCmd) Help() string {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *loaderCmd) Validate() error {
-	return cmp.Or(c.memoryFlag.check(), atLeast("--workers", int64(c.Workers), 0), atLeast("--buffer", c.Buffer, 0), atLeast("--place", int64(c.Place), -1), atMost("--place", c.Place, maxLoaders-1))
+	return cmp.Or(c.memoryFlag.check(), atLeast("--workers", int64(c.Workers), 0), atLeast("--buffer", c.Buffer, 0), atLeast("--place", int64(c.Place), -1), atMost("--place", c.Place, service.MaxLoaders-1))
 }
 
 func (c *loaderCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {
@@ -398,15 +398,9 @@ func count(loaders *int) int {
 }
 
 func checkCounts(loaders, shadows, constructors, prefetch int) error {
-	return cmp.Or(atLeast("--loaders", int64(loaders), 1), atLeast("--shadows", int64(shadows), 0), atMost("--shadows", shadows, maxLoaders), atLeast("--constructors", int64(constructors), 1), atLeast("--prefetch", int64(prefetch), 0),
-		atMost("--loaders", loaders, maxLoaders), atMost("--prefetch", prefetch, maxPrefetch))
+	return cmp.Or(atLeast("--loaders", int64(loaders), 1), atLeast("--shadows", int64(shadows), 0), atMost("--shadows", shadows, service.MaxLoaders), atLeast("--constructors", int64(constructors), 1), atLeast("--prefetch", int64(prefetch), 0),
+		atMost("--loaders", loaders, service.MaxLoaders), atMost("--prefetch", prefetch, service.MaxPrefetch))
 }
-
-// Limits of flags, so that a slip of the finger does not fill a machine.
-const (
-	maxLoaders  = 4096    // ten times the loaders of the largest job that was measured
-	maxPrefetch = 1 << 20 // as in a spec
-)
 
 // atMost refuses a flag whose value is too large.
 func atMost(flag string, value, most int) error {

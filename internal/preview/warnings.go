@@ -12,7 +12,7 @@ const (
 	warnShare   = 0.01 // of the mix: how far a source is from its schedule
 	warnEpochs  = 4    // epochs after which repeating is known to cost (Muennighoff et al., 2023)
 	warnBalance = 1.10 // the fullest rank over the mean one
-	warnItem    = 1.02 // the least that any placing has of it
+	warnItem    = 1.01 // the least that any placing has of it
 	warnLost    = 0.01 // of the records read
 )
 

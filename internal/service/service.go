@@ -74,10 +74,10 @@ type Options struct {
 	TelemetryFlags TelemetryFlags   // what the processes get
 }
 
-// The most loaders and steps ahead that a service takes, as the flags of the command line.
+// Limits of options and flags, so that a slip of the finger does not fill a machine.
 const (
-	MaxLoaders  = 4096
-	MaxPrefetch = 1 << 20
+	MaxLoaders  = 4096    // ten times the loaders of the largest job that was measured
+	MaxPrefetch = 1 << 20 // steps, as in a spec
 )
 
 // check refuses what no service can be started with.
