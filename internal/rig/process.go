@@ -3,7 +3,6 @@ package rig
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,18 +44,16 @@ type process struct {
 	mu      sync.Mutex // guards the fields below, never held while waiting
 	running *os.Process
 	life    int
-	leave   bool // the next end is the last
 }
 
-// keep runs lives until ctx ends or the process is to leave.
+// keep runs lives until ctx ends.
 func (p *process) keep(ctx context.Context) error {
 	for life := 1; ; life++ {
 		death, err := p.live(ctx, life)
 		p.mu.Lock()
 		p.running = nil
-		leave := p.leave
 		p.mu.Unlock()
-		if ctx.Err() != nil || leave {
+		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
@@ -113,13 +110,10 @@ func (p *process) live(ctx context.Context, life int) (Death, error) {
 	return d, nil
 }
 
-// start starts the process of a life, unless it is to leave.
+// start starts the process of a life.
 func (p *process) start(cmd *exec.Cmd, life int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.leave {
-		return errors.New("it is to leave")
-	}
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -166,9 +166,6 @@ func (r *Rig) start(id string) {
 	r.group.Go(func() error { return p.keep(r.ctx) })
 }
 
-// Start adds one more loader or constructor while the job runs.
-func (r *Rig) Start(id string) { r.start(id) }
-
 // argsOf is the command line of a role.
 func (r *Rig) argsOf(id string) func(life int) []string {
 	role, number, _ := cutRole(id)
@@ -263,16 +260,6 @@ func (r *Rig) find(id string) *process {
 func (r *Rig) Signal(id string, s syscall.Signal) bool {
 	p := r.find(id)
 	return p != nil && p.signal(s)
-}
-
-// Leave ends a role for good.
-func (r *Rig) Leave(id string, s syscall.Signal) {
-	if p := r.find(id); p != nil {
-		p.mu.Lock()
-		p.leave = true
-		p.mu.Unlock()
-		p.signal(s)
-	}
 }
 
 // SignalAll sends all roles a signal.
