@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-const testSilence = 300 * time.Millisecond
+const testSilence = 600 * time.Millisecond
 
 // bucketOf is a bucket whose requests serve answers.
 func bucketOf(t *testing.T, serve http.HandlerFunc) *S3 {
