@@ -106,7 +106,7 @@ func New(cfg Config) *Core {
 // Apply takes one event and returns what has to be done, in order.
 func (c *Core) Apply(ev Event) []Effect {
 	c.out.now = nil
-	if ev, ok := ev.(LogStopped); ok && c.cfg.Mirrored && c.failed == nil {
+	if ev, ok := ev.(LogStopped); ok && c.cfg.Mirrored {
 		return []Effect{Stop(ev)} // as if it were killed: all keep what they have, and look for another planner
 	}
 	c.countWork()
