@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/object"
+	"github.com/millrace-data/millrace/internal/object/objecttest"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -259,5 +260,35 @@ func TestEarlierCounts(t *testing.T) {
 	}
 	if got, _ := p.answer("x"); err != nil || got.Bad != "a" || p.entries != 2 {
 		t.Errorf("%q of %d entries, %v", got.Bad, p.entries, err)
+	}
+}
+
+// TestDenied: credentials for the ledger that expire while a job runs are waited with, those that never were good are not.
+func TestDenied(t *testing.T) {
+	fake := objecttest.NewFake(t)
+	s := step(newModel(t, nil).URL, strings.Replace(fake.URL, "s3://bucket", "s3://bucket/answers", 1), 1)
+	f := open(t, s)
+	call := func(from int64) error {
+		_, _, err := f.Caller.Call(format.WithFile(t.Context(), 3), batch(from, from+4))
+		return err
+	}
+	fake.Deny.Store(1)
+	if err := call(0); fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "AWS_ACCESS_KEY_ID") {
+		t.Errorf("denied at the start: class %v, %v", fault.ClassOf(err), err)
+	}
+	if err := call(0); err != nil {
+		t.Fatal(err)
+	}
+	fake.Deny.Store(3)
+	if err := call(256); err != nil || fake.Deny.Load() > 0 {
+		t.Errorf("a new page, denied for a while: %v", err)
+	}
+	s.URL = newModel(t, func(w http.ResponseWriter, inputs []string) {
+		fake.Deny.Store(2) // of the request that writes the answer
+		score(w, inputs)
+	}).URL
+	f.Caller.(*Caller).server = open(t, s).Caller.(*Caller).server
+	if err := call(512); err != nil || fake.Deny.Load() > 0 {
+		t.Errorf("writing an answer, denied for a while: %v", err)
 	}
 }

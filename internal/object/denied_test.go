@@ -1,6 +1,7 @@
 package object
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -63,5 +64,77 @@ func TestDenied(t *testing.T) {
 		if err := (Retry{Store: s, Proved: true, For: 50 * time.Millisecond}).Put(t.Context(), "a", nil); fault.ClassOf(err) != fault.Lost {
 			t.Errorf("%d %s, for ever: class %v, %v", status, code, fault.ClassOf(err), err)
 		}
+	}
+}
+
+// TestGranted: what a store has granted since it was opened is proved, and no other right is.
+func TestGranted(t *testing.T) {
+	left := 0 // requests that are denied
+	s := bucketOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if left--; left >= 0 {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		if r.URL.Query().Has("list-type") {
+			_, _ = w.Write([]byte("<ListBucketResult></ListBucketResult>"))
+			return
+		}
+		describe(w, "0")
+	})
+	r := Retry{Store: s, Granted: new(Granted)}
+	calls := map[right]func() error{
+		reading:  func() error { _, err := r.Get(t.Context(), "a", Whole); return err },
+		listing:  func() error { _, err := r.List(t.Context(), "a/", ""); return err },
+		writing:  func() error { return r.Put(t.Context(), "a", nil) },
+		removing: func() error { return r.Delete(t.Context(), "a") },
+	}
+	for what := range rights - 1 {
+		if err := calls[what](); err != nil {
+			t.Fatal(err)
+		}
+		left = 2
+		if err := calls[what](); err != nil || left > 0 {
+			t.Errorf("right %d, denied for a while after it was granted: %v, %d more requests were denied", what, err, left)
+		}
+		left = 2
+		if err := calls[what+1](); fault.ClassOf(err) != fault.User || left != 1 {
+			t.Errorf("right %d, which was never granted: class %v, %v, after %d requests; want one of class user after 1", what+1, fault.ClassOf(err), err, 2-left)
+		}
+		left = 0
+	}
+	left = 2
+	if _, err := r.Stat(t.Context(), "a"); err != nil || left > 0 {
+		t.Errorf("looking up, where reading was granted: %v", err)
+	}
+}
+
+// TestReason: a store that refuses to look an object up without a word is asked why. Expired credentials are, as others,
+// of class user in a store that never took them, and tried again in one that did.
+func TestReason(t *testing.T) {
+	left, code := 0, "" // requests that are refused, and why
+	s := bucketOf(t, func(w http.ResponseWriter, r *http.Request) {
+		if left--; left < 0 {
+			describe(w, "1")
+			_, _ = w.Write([]byte("x"))
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		if r.Method != http.MethodHead {
+			fmt.Fprintf(w, "<Error><Code>%s</Code><Message>no</Message></Error>", code)
+		}
+	})
+	r := Retry{Store: s, Granted: new(Granted)}
+	left, code = 2, "ExpiredToken"
+	if _, err := r.Stat(t.Context(), "a"); fault.ClassOf(err) != fault.User || !errors.Is(err, ErrDenied) || left != 0 {
+		t.Errorf("at the start: class %v, %v", fault.ClassOf(err), err)
+	}
+	for _, left = range []int{0, 4, 1} { // 1: the credentials are good when it is asked why
+		if _, err := r.Stat(t.Context(), "a"); err != nil {
+			t.Errorf("%d more requests are refused: %v", left, err)
+		}
+	}
+	left, code = 2, "AuthorizationHeaderMalformed"
+	if _, err := r.Stat(t.Context(), "a"); fault.ClassOf(err) != fault.User || errors.Is(err, ErrDenied) || !strings.Contains(fmt.Sprint(err), "check endpoint, region") {
+		t.Errorf("another region: class %v, %v", fault.ClassOf(err), err)
 	}
 }

@@ -21,7 +21,8 @@ const Valid = "file:///folder, or s3://BUCKET/PREFIX with ?endpoint=HOST:PORT, r
 // path_style), and else the environment: AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL,
 // AWS_REGION or AWS_DEFAULT_REGION. Credentials are those that other programs find:
 // AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials, the machine's role.
-// Errors are of class fault.User. Nothing is sent.
+// What the store has granted once is proved from then on (Retry.Granted). Errors are of class
+// fault.User. Nothing is sent.
 func Open(rawURL string) (Store, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.User != nil { // err has the URL, which may have a secret
@@ -36,7 +37,7 @@ func Open(rawURL string) (Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		return Retry{Store: d}, nil
+		return Retry{Store: d, Granted: new(Granted)}, nil
 	case "s3":
 		opts, err := s3Options(u)
 		if err != nil {
@@ -46,12 +47,12 @@ func Open(rawURL string) (Store, error) {
 		if err != nil {
 			return nil, err
 		}
-		return Retry{Store: s}, nil
+		return Retry{Store: s, Granted: new(Granted)}, nil
 	}
 	return nil, fault.Userf("%s: this object store is not known: valid is %s", u.Redacted(), Valid)
 }
 
-// OpenProved is Open of a store that took the credentials before (Retry.Proved).
+// OpenProved is Open of a store that took the credentials before it was opened (Retry.Proved).
 func OpenProved(rawURL string) (Store, error) {
 	s, err := Open(rawURL)
 	if r, ok := s.(Retry); ok {

@@ -21,7 +21,7 @@ import (
 )
 
 // S3 is a Store in a bucket of an object store that speaks S3. A version is an ETag. Each
-// call is one request and is not repeated; [Retry] does that.
+// call is one request, but for the reason of a refusal, and is not repeated; [Retry] does that.
 type S3 struct {
 	client minio.Core
 	bucket string
@@ -172,10 +172,23 @@ func (s *S3) Stat(ctx context.Context, key string) (Info, error) {
 	if err == nil {
 		info, err = s.client.StatObject(ctx, s.bucket, s.prefix+key, minio.StatObjectOptions{})
 	}
+	if minio.ToErrorResponse(err).StatusCode == http.StatusBadRequest {
+		err = s.reason(ctx, key, err)
+	}
 	if err != nil {
 		return Info{}, wrap(s, "looking up", key, s.fault(err))
 	}
 	return Info{key, info.Size, info.ETag}, nil
+}
+
+// reason is why the store refuses to look an object up, as it says where its byte is asked for: the answer to the first
+// request has no body. S3 refuses expired credentials like this.
+func (s *S3) reason(ctx context.Context, key string, refused error) error {
+	_, err := s.get(ctx, key, Range{N: 1})
+	if err == nil {
+		return fault.As(fault.Lost, refused) // it takes by now what it has just refused
+	}
+	return err
 }
 
 // Put implements Store.

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import random
 import re
 import shutil
 import socketserver
@@ -33,12 +34,12 @@ def authority(folder):
     return folder
 
 
-def issue(folder, days=9, by=None):
+def issue(folder, days=9, by=None, extension=""):
     """Writes own.pem and own.key, signed by the authority of a folder, which is copied there."""
     by = by or folder
     folder.mkdir(exist_ok=True)
     openssl(folder, f"req -new {KEY} -subj /CN=own -keyout own.key -out own.csr")
-    (folder / "ext").write_text("subjectAltName=IP:127.0.0.1\n")
+    (folder / "ext").write_text(f"subjectAltName=IP:127.0.0.1\n{extension}\n")
     sign = f"x509 -req -in own.csr -CA {by}/ca.pem -CAkey {by}/ca.key -set_serial 2 -days {days}"
     openssl(folder, f"{sign} -extfile ext -out own.pem")
     if by != folder:
@@ -91,6 +92,72 @@ def test_files_that_are_half_renewed_are_not_used(tmp_path, caplog):
     issue(folder)
     renewed = files.read()
     assert renewed != held and renewed[1] == (folder / "own.key").read_bytes()
+
+
+KINDS = {
+    "for encryption only": "keyUsage=keyEncipherment,dataEncipherment",
+    "for servers only": "extendedKeyUsage=serverAuth",
+    "unknown critical extension": "1.2.3.4=critical,ASN1:UTF8String:x",
+}
+
+
+@pytest.mark.parametrize("extension", KINDS.values(), ids=KINDS)
+def test_what_a_certificate_is_for_the_service_judges(tmp_path, caplog, monkeypatch, extension):
+    """One is read at the start and when it is renewed, and its dates count."""
+    folder = authority(tmp_path / "own")
+    tls = TLS(*issue(folder, days=6, extension=extension).values())
+    files = certificates.files_of(tls)
+    assert files.read()[2] == (folder / "own.pem").read_bytes()
+    issue(folder, days=6, extension=extension)
+    assert files.read()[2] == (folder / "own.pem").read_bytes()
+    now = time.time()
+    monkeypatch.setattr(certificates.time, "time", lambda: now + 7 * 86400)
+    with caplog.at_level(logging.WARNING, "millrace"):
+        held = files.read()
+        assert "own.pem has ended" in caplog.text
+        issue(folder, days=6, extension=extension)
+        assert files.read() == held
+    assert "have changed and are not used: the TLS certificate" in caplog.text
+    with pytest.raises(millrace.UserError, match=r"own.pem is valid from"):
+        certificates.Files(tls).read()
+
+
+@pytest.mark.parametrize("days", [9, 20000])  # the form of a time has a century from 2050 on
+def test_dates_are_those_that_openssl_says(tmp_path, days):
+    folder = authority(tmp_path / "own")
+    issue(folder, days)
+    command = ["openssl", "x509", "-in", "own.pem", "-noout", "-dates"]
+    said = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+    want = tuple(ssl.cert_time_to_seconds(line.partition("=")[2]) for line in said.splitlines())
+    pem = (folder / "own.pem").read_bytes()
+    assert certificates._dates((folder / "own.key").read_bytes() + pem) == want
+
+
+def test_dates_that_cannot_be_read_are_not_known(tmp_path, monkeypatch):
+    folder = authority(tmp_path / "own")
+    tls = TLS(*issue(folder).values())
+    der = ssl.PEM_cert_to_DER_cert((folder / "own.pem").read_text())
+    for size in range(len(der)):
+        assert certificates._dates(ssl.DER_cert_to_PEM_cert(der[:size]).encode()) is None
+    draw = random.Random(1)
+    for _ in range(2000):  # whatever the bytes are, there is an answer
+        damaged = bytearray(der)
+        damaged[draw.randrange(200)] = draw.randrange(256)
+        certificates._dates(ssl.DER_cert_to_PEM_cert(bytes(damaged)).encode())
+    assert certificates._dates(b"") is None
+    monkeypatch.setattr(certificates, "_dates", lambda pem: None)
+    assert certificates.Files(tls).read()[2] == (folder / "own.pem").read_bytes()
+
+
+def test_files_that_vanish_while_they_are_read_are_an_error_of_the_user(tmp_path, monkeypatch):
+    tls = TLS(*issue(authority(tmp_path / "own")).values())
+
+    def gone(path):
+        raise FileNotFoundError(f"{path} is gone")
+
+    monkeypatch.setattr(certificates, "_read", gone)
+    with pytest.raises(millrace.UserError, match=r"ca.pem is gone: give PEM files"):
+        certificates.Files(tls).read()
 
 
 def test_the_end_is_said_before(tmp_path, caplog, monkeypatch):

@@ -239,6 +239,11 @@ def test_report(serve, open_loader, prefetch):
         (({"web": float("nan")},), "'web' is nan"),
         (({"web": 1.0}, {"code": 5}), r"\['code'\].*\['web'\]"),
         (({"web": 1.0}, {"web": -5}), "tokens of source 'web' are -5"),
+        (
+            ({"web": 1.0}, {"web": 1 << 64}),
+            "tokens of source 'web' are 18446744073709551616: valid",
+        ),
+        (({"web": 10**400},), "loss of source 'web' is 1000"),
         (({}, None, 0.0), "step_seconds"),
         (({}, None, float("inf")), "step_seconds"),
         (({}, None, "fast"), "step_seconds is 'fast': give a number"),
@@ -257,7 +262,7 @@ def test_reports_that_cannot_be_right(serve, open_loader, arguments, words):
     assert service.count("Report") == 0
 
 
-@pytest.mark.parametrize("step", [-1, 2.5, "3"])
+@pytest.mark.parametrize("step", [-1, 2.5, "3", 1 << 64])
 def test_a_report_of_a_step_that_cannot_be(serve, open_loader, step):
     loader = open_loader(serve())
     with pytest.raises(UserError, match="step is "):

@@ -149,6 +149,7 @@ def test_a_lost_node_does_not_end_the_job(tmp_path):
         assert (found["step"], found["microbatch"]) == (3, 0)
         for step, says in (
             (-1, "count up from 0"),
+            (1 << 63, "step is 9223372036854775808: steps count up from 0"),
             (99, "not hold step 99: .* valid is a step from 0 to"),
         ):
             with pytest.raises(millrace.UserError, match=says):
@@ -215,7 +216,11 @@ def test_a_mesh_that_cannot_be_is_refused(tmp_path):
             (3, {"dp_rank": 0}, "give the size of an axis that changes"),
             (3, {"ep_size": 2}, "ep_size is not a place in a mesh"),
             (3, {"dp_rank": 2, "dp_size": 2}, "ranks of this axis go from 0 to 1"),
+            (3, {"dp_rank": 1 << 32, "dp_size": 2}, "dp_rank is 4294967296"),
+            (3, {"dp_rank": 0, "dp_size": (1 << 32) + 2}, "dp_size is 4294967298: valid is"),
             (3, {"dp_rank": 0, "dp_size": 5}, "dp"),
+            (-1, {"dp_rank": 0, "dp_size": 2}, "steps count up from 0"),
+            (1 << 64, {"dp_rank": 0, "dp_size": 2}, "steps count up from 0"),
             (2, {"dp_rank": 0, "dp_size": 2}, "is gone: all trainers said"),
             ("x", {"dp_rank": 0, "dp_size": 2}, "give a whole number"),
         ]:

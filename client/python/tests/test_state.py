@@ -117,7 +117,9 @@ def test_state_before_the_service_is_there(open_loader):
     ("change", "words"),
     [
         ({"version": 2}, "version 2"),
-        ({"step": -1}, "numbers from 0 up"),
+        ({"step": -1}, "steps count up from 0"),
+        ({"step": 1 << 63}, "state's step is 9223372036854775808: steps count up from 0"),
+        ({"microbatch": -1}, "microbatches count up from 0"),
         ({"microbatch": None}, "microbatch is None: give a whole number"),
         ({"step": "3"}, "whole number"),
         ({"step": 1.0}, "whole number"),

@@ -19,6 +19,8 @@ PROTO = pathlib.Path(__file__).parents[3] / "proto" / "millrace.proto"
 @dataclass
 class Numbers(Message):
     small: int = field(1, "uint")
+    narrow: int = field(6, "uint32")
+    narrows: list[int] = field(7, "uint32", repeated=True)
     signed: int = field(2, "sint")
     flag: bool = field(3, "bool")
     many: list[int] = field(4, "uint", repeated=True)
@@ -41,6 +43,8 @@ class Numbers(Message):
         (Numbers(words=["", "ä"]), "82 01 00 82 01 02 c3 a4"),
         (Numbers(real=1.5), "89 01 00 00 00 00 00 00 f8 3f"),
         (Numbers(reals=[-2.0, 0.0]), "92 01 10 00 00 00 00 00 00 00 c0 00 00 00 00 00 00 00 00"),
+        (Numbers(narrow=(1 << 32) - 1), "30 ff ff ff ff 0f"),
+        (Numbers(narrows=[3, 270]), "3a 03 03 8e 02"),
         (Numbers(small=(1 << 64) - 1), "08 ff ff ff ff ff ff ff ff ff 01"),
     ],
 )
@@ -84,11 +88,24 @@ def test_malformed(data):
 
 
 @pytest.mark.parametrize(
-    "message", [Numbers(small=-1), Numbers(small=1 << 64), Numbers(signed=1 << 63)]
+    "message",
+    [
+        Numbers(small=-1),
+        Numbers(small=1 << 64),
+        Numbers(signed=1 << 63),
+        Numbers(narrow=-1),
+        Numbers(narrow=1 << 32),
+        Numbers(narrows=[0, 1 << 32]),
+        messages.Coordinates(dp=1 << 32),
+    ],
 )
 def test_numbers_out_of_range(message):
-    with pytest.raises(WireError):
+    with pytest.raises(WireError, match="does not fit"):
         message.encode()
+
+
+def test_a_number_of_32_bits_that_came_longer_is_its_lower_bits():
+    assert Numbers.decode(bytes.fromhex("30 83 80 80 80 10")) == Numbers(narrow=3)
 
 
 def test_varint_round_trip():
@@ -106,6 +123,7 @@ def test_random_messages_round_trip():
     for _ in range(200):
         message = Numbers(
             small=draw.getrandbits(64),
+            narrow=draw.getrandbits(32),
             signed=draw.getrandbits(63) * draw.choice([1, -1]),
             flag=draw.random() < 0.5,
             many=[draw.getrandbits(draw.randint(1, 64)) for _ in range(draw.randrange(5))],
@@ -150,7 +168,7 @@ def test_fields_yields_views():
 
 
 KINDS = {
-    "uint32": "uint",
+    "uint32": "uint32",
     "uint64": "uint",
     "sint64": "sint",
     "bool": "bool",

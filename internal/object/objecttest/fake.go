@@ -17,8 +17,9 @@ import (
 
 // Fake is a bucket in memory, behind as much of S3 as stores ask for. It takes any credentials.
 type Fake struct {
-	URL    string      // for object.Open
-	Denied atomic.Bool // it answers all requests with 403 meanwhile
+	URL    string       // for object.Open
+	Denied atomic.Bool  // it answers all requests with 403 meanwhile
+	Deny   atomic.Int64 // number of the next requests that it answers so
 	bucket object.Memory
 }
 
@@ -39,7 +40,7 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	key := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/bucket"), "/")
 	var err error
 	switch {
-	case f.Denied.Load():
+	case f.Denied.Load(), f.Deny.Load() > 0 && f.Deny.Add(-1) >= 0:
 		err = object.ErrDenied
 	case r.Method == http.MethodPut:
 		err = f.put(r, key)

@@ -5,14 +5,17 @@ A certificate that is renewed on disk counts for all channels that are opened fr
 
 from __future__ import annotations
 
-import contextlib
+import base64
+import calendar
 import logging
 import os
+import re
 import socket
 import ssl
 import threading
 import time
-from typing import Any, Optional
+from collections.abc import Iterator
+from typing import Optional
 
 from millrace.config import TLS
 from millrace.errors import UserError
@@ -20,10 +23,7 @@ from millrace.errors import UserError
 log = logging.getLogger("millrace")
 
 Stamp = tuple[Optional[tuple[int, int, int]], ...]
-
-# Flags of OpenSSL that not all versions of Python name: a certificate that is no authority may end
-# a chain, and dates are not looked at.
-PARTIAL_CHAIN, ANY_TIME = 0x80000, 0x200000
+Held = tuple[Optional[bytes], Optional[bytes], Optional[bytes]]  # authority, key, certificate
 
 # Seconds before the end of a certificate from which on that is said, and the part of its life if
 # that is less: as the roles do (internal/rpc/certificate.go).
@@ -40,13 +40,13 @@ class Files:
         self.tls = tls
         self.met = False  # another side has accepted them: what fails from now on may pass
         self._guard = threading.Lock()  # of all below
-        self._held: tuple[bytes | None, bytes | None, bytes | None] | None = None
+        self._held: Held | None = None
         self._seen: Stamp = ()
         self._problem = ""
         self._ends = (0.0, 0.0)  # of the certificate: when that is said, and when it ends
         self._said = 0
 
-    def read(self) -> tuple[bytes | None, bytes | None, bytes | None]:
+    def read(self) -> Held:
         """Returns authority, key and certificate.
 
         Raises UserError for files that are at fault at first: gRPC would try for ever with them.
@@ -72,9 +72,8 @@ class Files:
         return tuple(_stamp(path) for path in self.tls)
 
     def _take(self, stamp: Stamp) -> None:
-        ends = _check(self.tls)
-        ca, cert, key = (_read(path) for path in self.tls)
-        self._held, self._seen, self._ends = (ca, key, cert), stamp, ends
+        held, ends = _check(self.tls)
+        self._held, self._seen, self._ends = held, stamp, ends
         self._problem, self._said = "", 0
 
     def _warn(self) -> None:
@@ -122,51 +121,87 @@ def refusal(address: str, tls: TLS) -> str | None:
     return said
 
 
-def _check(tls: TLS) -> tuple[float, float]:
-    """Raises UserError for files that are no TLS material, or that nobody would accept.
+def _check(tls: TLS) -> tuple[Held, tuple[float, float]]:
+    """Raises UserError for files that are no TLS material, or whose dates nobody would accept.
 
-    Returns when it is to be said that the certificate ends, and when that is; 0 without one.
+    What a certificate is for, the other side judges. Returns what they hold, when it is to be said
+    that the certificate ends, and when that is; 0 without one, or if its dates cannot be read.
     """
     what = f"the TLS file {tls.ca}"
     try:
         if tls.ca:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(tls.ca)
+        ca = _read(tls.ca)
         if not tls.cert or not tls.key:
-            return 0.0, 0.0
+            return (ca, None, None), (0.0, 0.0)
         what = f"the TLS files {tls.cert} and {tls.key}"
-        ours, theirs = (
-            ssl.SSLContext(kind) for kind in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT)
-        )
-        for context in ours, theirs:
-            context.load_cert_chain(tls.cert, tls.key, password="")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(tls.cert, tls.key, password="")
+        cert, key = _read(tls.cert), _read(tls.key)
     except (OSError, ValueError) as error:  # SSLError is an OSError
         raise UserError(
             f"reading {what}: {error}: give PEM files, a key beside its certificate, "
             "without a passphrase"
         ) from None
-    ours.load_verify_locations(tls.cert)  # what it holds is to be read, whoever has signed it
-    ours.verify_mode = ssl.CERT_REQUIRED
-    ours.verify_flags |= ssl.VerifyFlags(PARTIAL_CHAIN | ANY_TIME)
-    theirs.check_hostname, theirs.verify_mode = False, ssl.CERT_NONE
-    shown = _shown(ours, theirs)
-    begin, end = (ssl.cert_time_to_seconds(shown[key]) for key in ("notBefore", "notAfter"))
+    dates = _dates(cert or b"")
+    if dates is None:
+        return (ca, key, cert), (0.0, 0.0)
+    begin, end = dates
     now = time.time()
     if not begin <= now <= end:
         raise UserError(
             f"the TLS certificate {tls.cert} is valid from {_date(begin)} to {_date(end)}, and "
             f"now it is {_date(now)}: renew it, or set the clock"
         )
-    return end - min(MARGIN, (end - begin) * SHARE), end
+    return (ca, key, cert), (end - min(MARGIN, (end - begin) * SHARE), end)
 
 
-def _shown(ours: ssl.SSLContext, theirs: ssl.SSLContext) -> dict[str, Any]:
-    """Returns the certificate that one side shows to the other, in memory."""
-    one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server, client = ours.wrap_bio(one, other, server_side=True), theirs.wrap_bio(other, one)
-    for side in (client, server) * 2:
-        with contextlib.suppress(ssl.SSLWantReadError):  # it is the other side's turn
-            side.do_handshake()
-    return server.getpeercert() or {}
+# The first certificate of a PEM file, under any of the names that OpenSSL takes.
+PEM = re.compile(
+    rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.*?)-----END (?:X509 |TRUSTED )?CERTIFICATE",
+    re.DOTALL,
+)
+
+# Tags of DER, the form of certificates (X.690, RFC 5280).
+VERSION, UTC_TIME, GENERALIZED_TIME = 0xA0, 0x17, 0x18
+
+
+def _dates(pem: bytes) -> tuple[float, float] | None:
+    """Returns from when to when the first certificate of a PEM file is valid; None: not known.
+
+    The ssl module tells that only of a certificate that it has verified, for a purpose.
+    """
+    try:
+        found = PEM.search(pem)
+        (_, certificate), *_ = _parts(base64.b64decode(found[1] if found else b""))
+        (_, signed), *_ = _parts(certificate)
+        fields = [value for tag, value in _parts(signed) if tag != VERSION]
+        begin, end = (_time(*part) for part in _parts(fields[3]))  # after number, algorithm, issuer
+    except (ValueError, LookupError):
+        return None
+    return begin, end
+
+
+def _parts(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yields tag and content of the values of DER that stand one after another."""
+    while data:
+        tag, size, start = data[0], data[1], 2
+        if size >= 0x80:
+            start += size - 0x80
+            size = int.from_bytes(data[2:start], "big")
+        if start + size > len(data):
+            raise ValueError("the value is cut off")
+        yield tag, data[start : start + size]
+        data = data[start + size :]
+
+
+def _time(tag: int, text: bytes) -> float:
+    """Returns the seconds of a time of a certificate, which is YYMMDDhhmmssZ or with a century."""
+    digits = text.decode("ascii")
+    if tag == UTC_TIME:
+        digits = ("19" if digits >= "50" else "20") + digits
+    elif tag != GENERALIZED_TIME:
+        raise ValueError("no time")
+    return float(calendar.timegm(time.strptime(digits, "%Y%m%d%H%M%SZ")))
 
 
 def _stamp(path: str | None) -> tuple[int, int, int] | None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from millrace import messages, rpc, state
 from millrace.access import Access
-from millrace.config import TLS, parse_identity, pick_address, whole
+from millrace.config import TLS, parse_identity, pick_address, step_number
 from millrace.errors import BugError, LostError, UserError, with_code
 from millrace.wire import Message, WireError
 
@@ -82,8 +82,7 @@ def state_at(
     done with. It asks no rank and moves nothing. The other arguments are those of change().
     Raises UserError, which says which steps are held, for one that is not.
     """
-    if (step := whole("step", step)) < 0:
-        raise UserError(f"there is no state of step {step}: steps count up from 0")
+    step = step_number("step", step)
     tls = TLS(tls_ca, tls_cert, tls_key)
     address = pick_address(address)
     request = messages.StateRequest(parse_identity(identity), step, past=True)

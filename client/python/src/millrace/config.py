@@ -21,6 +21,10 @@ BEGINNING = "beginning"
 # Characters of a host name at the most, and of what is between two dots in it.
 NAME, LABEL = 253, 63
 
+# The highest number of a rank, and of the ranks of an axis; of steps and tokens; and of steps that
+# are read ahead, which is more than any rank has memory for. As in the Go client.
+RANKS, COUNTS, AHEAD = (1 << 31) - 1, (1 << 63) - 1, 1024
+
 # host:port, the host a name, an IPv4 address or a bracketed IPv6 one; or unix:path.
 ADDRESS = re.compile(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.%\w]+\]):(?P<port>[0-9]{1,5})|unix:\S.*")
 
@@ -33,6 +37,13 @@ def whole(what: str, value: Any) -> int:
     except TypeError:
         pass
     raise UserError(f"{what} is {value!r}: give a whole number")
+
+
+def step_number(what: str, value: Any) -> int:
+    """Returns the number of a step as an int. Raises UserError for what is none."""
+    if 0 <= (step := whole(what, value)) <= COUNTS:
+        return step
+    raise UserError(f"{what} is {step}: steps count up from 0, to {COUNTS} at most")
 
 
 class Mesh(NamedTuple):
@@ -64,12 +75,17 @@ class Rank(NamedTuple):
 
     def check(self, axis: str) -> None:
         """Raises UserError if rank and size do not fit each other."""
-        if self.size is not None and self.size < 1:
-            raise UserError(f"{axis}_size is {self.size}: give 1 or more")
-        rank = self.rank or 0
-        if rank < 0 or (self.size is not None and rank >= self.size):
-            known = "up" if self.size is None else f"to {self.size - 1}"
-            raise UserError(f"{axis}_rank is {self.rank}: ranks of this axis go from 0 {known}")
+        if self.size is not None:
+            check_size(f"{axis}_size", self.size)
+        most = RANKS if self.size is None else self.size - 1
+        if not 0 <= (self.rank or 0) <= most:
+            raise UserError(f"{axis}_rank is {self.rank}: ranks of this axis go from 0 to {most}")
+
+
+def check_size(what: str, size: int) -> None:
+    """Raises UserError for what can be no number of ranks."""
+    if not 1 <= size <= RANKS:
+        raise UserError(f"{what} is {size}: valid is 1 to {RANKS}")
 
 
 class TLS(NamedTuple):
@@ -119,12 +135,16 @@ class Config:
     def __post_init__(self) -> None:
         for axis in AXES:
             self.axis(axis).check(axis)
+        if self.vpp_size is not None:
+            check_size("vpp_size", self.vpp_size)
         if self.dp.rank is None and self.dp.size != 1:
             raise UserError("dp_rank is missing: give dp_rank= and dp_size= of this process")
         if self.prefetch < 0:
             raise UserError(
                 f"prefetch is {self.prefetch}: give 0 (none) or the steps to read ahead"
             )
+        if self.prefetch > AHEAD:
+            raise UserError(f"prefetch is {self.prefetch}, valid is {AHEAD} or less")
         if not isinstance(self.timeout, numbers.Real) or not self.timeout > 0:
             raise UserError(f"timeout is {self.timeout!r}: give the seconds that a step may take")
         stall = self.stall_timeout

@@ -52,7 +52,7 @@ def connect(
         join so, too, and is refused with UserError when they go on. One that loads a state
         leaves start out.
     prefetch: whole steps kept ready beside the one in use; 0 asks for each step
-        when it is wanted.
+        when it is wanted. More than 1024 are refused.
     timeout: seconds that one call may wait at all, as for other ranks, before it raises
         WaitError, which is a LostError.
     stall_timeout: seconds that one call may wait while nothing moves anywhere in the service,

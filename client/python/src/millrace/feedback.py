@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from millrace.config import whole
+from millrace.config import COUNTS, whole
 from millrace.errors import UserError
 from millrace.messages import ReportRequest
 
@@ -36,8 +36,8 @@ def request(
             raise UserError(f"the loss of source {name!r} is {loss}: leave the source out")
     for name in sources:
         count = 0 if tokens is None else whole(f"tokens of source {name!r}", tokens[name])
-        if count < 0:
-            raise UserError(f"tokens of source {name!r} are {count}: give 0 or more")
+        if not 0 <= count <= COUNTS:
+            raise UserError(f"tokens of source {name!r} are {count}: valid is 0 to {COUNTS}")
         made.tokens.append(count)
     if step_seconds is not None:
         made.step_seconds = _number("step_seconds", step_seconds)
@@ -50,5 +50,5 @@ def _number(what: str, value: Any) -> float:
     """Returns a number, also one in a tensor. Raises UserError for anything else."""
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UserError(f"{what} is {value!r}: give a number") from None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millrace import feedback, lineage, rpc, state
-from millrace.config import AXES, Config, Mesh, whole
+from millrace.config import AXES, Config, Mesh, step_number
 from millrace.coordinates import coordinates_of
 from millrace.errors import BugError, TopologyChanged, UserError
 from millrace.messages import JoinReply
@@ -361,9 +361,7 @@ class Loader(state.StateNames):
         step = self.step if step is None else step
         if step is None:
             raise UserError("there is no step to report on: none was returned so far")
-        if whole("step", step) < 0:
-            raise UserError(f"step is {step}: steps count up from 0")
-        return whole("step", step)
+        return step_number("step", step)
 
     # ---- state ----
 
@@ -428,7 +426,7 @@ class Loader(state.StateNames):
         """
         self._check_open()
         config = self._config.placed(places)
-        token = self.state_at(whole("step", step), 0)["token"]
+        token = self.state_at(step_number("step", step), 0)["token"]
         sizes = {name[:2]: places[name] for name in places if name.endswith("_size")}
         change = {"topology": sizes, "reason": "ranks were lost or came"}
         until = time.monotonic() + self._config.timeout

@@ -22,20 +22,20 @@ BY_POSITION = 3
 
 @dataclass
 class Coordinates(Message):
-    dp: int = field(1, "uint")
-    cp: int = field(2, "uint")
-    pp: int = field(3, "uint")
-    tp: int = field(4, "uint")
+    dp: int = field(1, "uint32")
+    cp: int = field(2, "uint32")
+    pp: int = field(3, "uint32")
+    tp: int = field(4, "uint32")
 
 
 @dataclass
 class Mesh(Message):
-    dp: int = field(1, "uint")
-    cp: int = field(2, "uint")
-    pp: int = field(3, "uint")
-    tp: int = field(4, "uint")
-    vpp: int = field(5, "uint")
-    stride: list[int] = field(6, "uint", repeated=True)
+    dp: int = field(1, "uint32")
+    cp: int = field(2, "uint32")
+    pp: int = field(3, "uint32")
+    tp: int = field(4, "uint32")
+    vpp: int = field(5, "uint32")
+    stride: list[int] = field(6, "uint32", repeated=True)
 
 
 @dataclass
@@ -46,11 +46,11 @@ class JoinRequest(Message):
     mesh: Mesh = field(4, "message", message=Mesh)
     token: bytes = field(5, "bytes")
     start: int = field(8, "uint")
-    protocol: int = field(9, "uint")
+    protocol: int = field(9, "uint32")
     epoch: int = field(11, "uint")  # the highest that the client heard of
     silent: str = field(12, "string")  # the constructor that says nothing to the rank
-    stale_refused: int = field(13, "uint")  # answers of planners of lower epochs
-    newest: int = field(15, "uint")
+    stale_refused: int = field(13, "uint32")  # answers of planners of lower epochs
+    newest: int = field(15, "uint32")
 
 
 @dataclass
@@ -81,13 +81,13 @@ class JoinReply(Message):
     next_step: int = field(4, "uint")
     constructor: str = field(5, "string")
     fetches: bool = field(6, "bool")
-    microbatches: int = field(7, "uint")
+    microbatches: int = field(7, "uint32")
     format: str = field(8, "string")
     sources: list[str] = field(9, "string", repeated=True)
     mesh: Mesh = field(10, "message", message=Mesh)
     token: bytes = field(11, "bytes")
     join: int = field(13, "uint")
-    protocol: int = field(14, "uint")
+    protocol: int = field(14, "uint32")
     epoch: int = field(15, "uint")  # of the planner
 
 
@@ -138,7 +138,7 @@ class DeliverHello(DeliverRequest):
     rank: Coordinates = field(7, "message", message=Coordinates)
     join: int = field(8, "uint")
     unshared: str = field(10, "string")  # why a rank that may share memory does not
-    listens: int = field(11, "uint")  # on a line in shared memory, as the ShareReply said
+    listens: int = field(11, "uint32")  # on a line in shared memory, as the ShareReply said
     copies: bool = field(12, "bool")  # tensors may travel as copies of the tokens
 
 
@@ -154,7 +154,7 @@ class ShareReply(Message):
     socket: str = field(1, "string")
     ticket: bytes = field(2, "bytes")
     reason: str = field(3, "string")
-    listens: int = field(4, "uint")  # looks without a word that end the line, at the least
+    listens: int = field(4, "uint32")  # looks without a word that end the line, at the least
 
 
 @dataclass
@@ -185,11 +185,11 @@ class Tensor(Message):
 
 @dataclass
 class RowInfo(Message):
-    row: int = field(1, "uint")
-    lengths: list[int] = field(2, "uint", repeated=True)
-    sources: list[int] = field(3, "uint", repeated=True)
+    row: int = field(1, "uint32")
+    lengths: list[int] = field(2, "uint32", repeated=True)
+    sources: list[int] = field(3, "uint32", repeated=True)
     seqs: list[int] = field(4, "uint", repeated=True)
-    indices: list[int] = field(5, "uint", repeated=True)
+    indices: list[int] = field(5, "uint32", repeated=True)
 
 
 @dataclass
@@ -207,8 +207,8 @@ class BatchHeader(Message):
     microbatches: list[Microbatch] = field(4, "message", repeated=True, message=Microbatch)
     topology: str = field(5, "string")
     joined: list[str] = field(6, "string", repeated=True)
-    sequence_length: int = field(7, "uint")
-    rows: int = field(8, "uint")
+    sequence_length: int = field(7, "uint32")
+    rows: int = field(8, "uint32")
     generation: int = field(9, "uint")
 
 
@@ -217,7 +217,7 @@ class StateRequest(Message):
     identity: bytes = field(1, "bytes")
     step: int = field(2, "uint")
     epoch: int = field(3, "uint")
-    stale_refused: int = field(4, "uint")
+    stale_refused: int = field(4, "uint32")
     past: bool = field(5, "bool")
 
 
@@ -234,7 +234,7 @@ class ChangeRequest(Message):
     identity: bytes = field(2, "bytes")
     token: bytes = field(5, "bytes")
     epoch: int = field(7, "uint")
-    stale_refused: int = field(8, "uint")
+    stale_refused: int = field(8, "uint32")
 
 
 @dataclass
@@ -253,7 +253,7 @@ class ReportRequest(Message):
     tokens: list[int] = field(6, "uint", repeated=True)
     step_seconds: float = field(7, "double")
     epoch: int = field(8, "uint")
-    stale_refused: int = field(9, "uint")
+    stale_refused: int = field(9, "uint32")
 
 
 @dataclass
@@ -281,7 +281,7 @@ class StatusReply(Message):
 class ResumeToken(Message):
     """The part of a token that says where it is; trainers pass tokens on unread."""
 
-    version: int = field(1, "uint")
+    version: int = field(1, "uint32")
     job: str = field(2, "string")
     identity: bytes = field(3, "bytes")
     manifest: bytes = field(4, "bytes")

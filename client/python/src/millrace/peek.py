@@ -15,7 +15,7 @@ from typing import Any
 
 from millrace import lineage, messages, rpc
 from millrace.access import Access
-from millrace.config import AXES, TLS, parse_identity, pick_address, whole
+from millrace.config import AXES, TLS, Rank, parse_identity, pick_address, step_number, whole
 from millrace.errors import BugError, LostError, UserError, WaitError
 from millrace.receive import Microbatch, receive
 from millrace.waiting import Progress, Wait
@@ -67,15 +67,16 @@ def peek(
     LostError if the service does not answer; WaitError, one of those, if nothing has moved for
     stall_timeout, which says who waits for whom.
     """
-    ranks = dict(zip(AXES, (dp_rank, cp_rank, pp_rank, tp_rank)))
+    given = zip(AXES, (dp_rank, cp_rank, pp_rank, tp_rank))
+    ranks = {axis: whole(f"{axis}_rank", rank) for axis, rank in given}
     for axis, rank in ranks.items():
-        if whole(f"{axis}_rank", rank) < 0:
-            raise UserError(f"{axis}_rank is {rank}: ranks count up from 0")
-    if step is not None and whole("step", step) < 0:
-        raise UserError(f"step is {step}: steps count up from 0")
+        Rank(rank, None).check(axis)
+    if step is not None:
+        step = step_number("step", step)
     if not stall_timeout > 0:
         raise UserError(f"stall_timeout is {stall_timeout!r}: give the seconds, above 0")
     address, tls = pick_address(address), TLS(tls_ca, tls_cert, tls_key)
+    tls.check()
     access = Access(address, access_key_file, tls.used())
     look = _Look(address, messages.Coordinates(**ranks), tls, access, (timeout, stall_timeout))
     located = look.locate(job or "", parse_identity(identity))

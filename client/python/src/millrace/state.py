@@ -6,7 +6,7 @@ import base64
 import contextlib
 from typing import Any
 
-from millrace.config import whole
+from millrace.config import step_number, whole
 from millrace.errors import UserError
 from millrace.messages import Mesh, ResumeToken
 from millrace.wire import WireError
@@ -45,10 +45,10 @@ def checked(state: Any) -> State:
         raise UserError(f"a state is a dict as state_dict() returned it; this one holds {keys}")
     if state["version"] != VERSION:
         raise UserError(f"the state has version {state['version']!r}: this client reads {VERSION}")
-    step, microbatch = (whole(f"the state's {n}", state.get(n)) for n in ("step", "microbatch"))
-    if min(step, microbatch) < 0:
-        found = [step, microbatch]
-        raise UserError(f"the state's step and microbatch are {found}: give numbers from 0 up")
+    step = step_number("the state's step", state.get("step"))
+    microbatch = whole("the state's microbatch", state.get("microbatch"))
+    if microbatch < 0:
+        raise UserError(f"the state's microbatch is {microbatch}: microbatches count up from 0")
     return make(step, microbatch, _bytes(state.get("token")))
 
 

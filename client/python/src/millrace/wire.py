@@ -24,6 +24,10 @@ Value = Union[int, memoryview]
 M = TypeVar("M", bound="Message")
 
 
+NUMBERS = ("uint32", "uint", "sint")  # those that are packed where they are repeated
+UINT32 = (1 << 32) - 1
+
+
 class WireError(ValueError):
     """Bytes that are no protobuf message of the expected type."""
 
@@ -32,7 +36,7 @@ class Spec(NamedTuple):
     """How a field travels: its number, kind, and message type if it has one."""
 
     number: int
-    kind: str  # uint, sint, bool, double, string, bytes, message
+    kind: str  # uint32, uint, sint (both of 64 bits), bool, double, string, bytes, message
     repeated: bool
     message: type[Message] | None
 
@@ -50,8 +54,8 @@ def _zero(spec: Spec) -> Any:
         return []
     if spec.message is not None:
         return spec.message()
-    zeros = {"uint": 0, "sint": 0, "bool": False, "double": 0.0, "string": "", "bytes": b""}
-    return zeros[spec.kind]
+    zeros = {"bool": False, "double": 0.0, "string": "", "bytes": b""}
+    return 0 if spec.kind in NUMBERS else zeros[spec.kind]
 
 
 class Message:
@@ -150,7 +154,7 @@ def put_varint(out: bytearray, value: int) -> None:
 
 
 def _put(out: bytearray, spec: Spec, value: Any) -> None:
-    if spec.kind in ("uint", "sint", "bool"):
+    if spec.kind in (*NUMBERS, "bool"):
         put_varint(out, spec.number << 3 | VARINT)
         put_varint(out, _number_to_wire(spec, value))
         return
@@ -166,7 +170,7 @@ def _put(out: bytearray, spec: Spec, value: Any) -> None:
 
 
 def _put_repeated(out: bytearray, spec: Spec, values: list[Any]) -> None:
-    if spec.kind not in ("uint", "sint", "double"):
+    if spec.kind not in (*NUMBERS, "double"):
         for value in values:
             _put(out, spec, value)
         return
@@ -186,7 +190,7 @@ def _get_repeated(spec: Spec, value: Value) -> Iterator[Any]:
     if spec.kind == "double" and not isinstance(value, int):
         yield from _doubles(spec, value)
         return
-    if spec.kind not in ("uint", "sint") or isinstance(value, int):
+    if spec.kind not in NUMBERS or isinstance(value, int):
         yield _get(spec, value)
         return
     at = 0
@@ -202,7 +206,7 @@ def _doubles(spec: Spec, value: memoryview) -> list[float]:
 
 
 def _get(spec: Spec, value: Value) -> Any:
-    is_number = spec.kind in ("uint", "sint", "bool")
+    is_number = spec.kind in (*NUMBERS, "bool")
     if is_number != isinstance(value, int):
         raise WireError(f"field {spec.number} is not of kind {spec.kind}")
     if isinstance(value, int):
@@ -222,6 +226,8 @@ def _get(spec: Spec, value: Value) -> Any:
 
 
 def _number_to_wire(spec: Spec, value: int) -> int:
+    if spec.kind == "uint32" and not 0 <= value <= UINT32:
+        raise WireError(f"{value} does not fit an unsigned 32-bit field")
     if spec.kind != "sint":
         return int(value)
     if not -(1 << 63) <= value < 1 << 63:
@@ -232,6 +238,8 @@ def _number_to_wire(spec: Spec, value: int) -> int:
 def _number_from_wire(spec: Spec, value: int) -> Any:
     if spec.kind == "bool":
         return value != 0
+    if spec.kind == "uint32":  # protobuf's rule for one that is too long
+        return value & UINT32
     if spec.kind == "sint":
         return (value >> 1) ^ -(value & 1)
     return value

@@ -23,12 +23,13 @@ import (
 // Buckets reads objects whose URIs are s3://BUCKET/KEY. Where the buckets are, and with which
 // credentials they are read, the environment says (see object.Open). A version is an ETag: a
 // read of an object that was written again fails. Requests that fail for a time are
-// repeated. The zero value is ready. It is safe for concurrent use.
+// repeated; so are those that a bucket denies and granted before, as credentials expire. The zero
+// value is ready. It is safe for concurrent use.
 type Buckets struct {
 	mu   sync.Mutex
 	open map[string]object.Store // by bucket
 
-	unknown time.Duration // object.Retry's; 0 for its default
+	command bool // somebody waits at a terminal: see ForCommand
 }
 
 var _ store.Store = (*Buckets)(nil)
@@ -50,8 +51,8 @@ func (b *Buckets) bucket(uri string) (s object.Store, name, key string, err erro
 		if s, err = object.Open(bucketScheme + name); err != nil {
 			return nil, "", "", err
 		}
-		if r, ok := s.(object.Retry); ok {
-			r.Unknown = b.unknown
+		if r, ok := s.(object.Retry); ok && b.command {
+			r.Unknown, r.Granted = unknownTime, nil
 			s = r
 		}
 		if b.open == nil {
@@ -191,9 +192,10 @@ func NewAny(scratch string) *Any {
 const unknownTime = 3 * time.Second
 
 // ForCommand is NewAny for who waits at a terminal: a bucket whose host has no address, and never
-// answered, fails within seconds. A running job waits for it as for all that is lost.
+// answered, fails within seconds, and one that denies access at once. A running job waits for the
+// first as for all that is lost, and so for the second if access was given before.
 func ForCommand(scratch string) *Any {
-	return &Any{remote: store.NewCached(&Buckets{unknown: unknownTime}, store.CacheOptions{Dir: scratch})}
+	return &Any{remote: store.NewCached(&Buckets{command: true}, store.CacheOptions{Dir: scratch})}
 }
 
 func (a *Any) of(uri string) store.Store {
