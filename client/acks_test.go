@@ -43,6 +43,9 @@ type planned struct {
 	taken   int      // requests that come to a service of others before one counts
 	streams bool     // it knows them
 	opened  int      // streams
+	socket  string   // that ranks get; "": this service shares no memory
+	shares  int      // times that they get it
+	without []string // why ranks that came by a stream have no memory
 
 	rejoin chan struct{} // if not nil, a rank joins again there, and is answered when it is done with a step
 	late   []uint64      // steps of such joins that were refused, as the rank was past them
@@ -161,6 +164,7 @@ func (p *planned) Deliver(stream grpc.BidiStreamingServer[pb.DeliverRequest, pb.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opened++
+	p.without = append(p.without, m.Unshared)
 	step, until, refused := m.Step, uint64(0), error(nil)
 	take := func(m *pb.DeliverRequest) {
 		p.acks, until = append(p.acks, m.Acked), m.Until

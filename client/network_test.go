@@ -18,6 +18,15 @@ import (
 	"github.com/millrace-data/millrace/internal/rpc"
 )
 
+// TestNoServiceAtAll: a client of what is a web server hears so, and does not wait for a service.
+func TestNoServiceAtAll(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	_, err := client.Open(t.Context(), web.Listener.Addr().String(), client.Options{Stall: time.Hour, Deadline: 2 * time.Hour})
+	isUser(t, err, "is not a Millrace service: check address and port")
+}
+
 // bulky is a service of steps that have bytes, behind proxies.
 type bulky struct {
 	pb.UnimplementedPlannerServer

@@ -51,7 +51,7 @@ func (c *Client) peek(ctx context.Context, step int64) (b *Batch, err error) {
 	}
 	defer c.planners.close()
 	var at *pb.JoinReply
-	err = c.ask(ctx, func(planner pb.PlannerClient) (err error) {
+	err = c.ask(ctx, func(ctx context.Context, planner pb.PlannerClient) (err error) {
 		at, err = planner.Locate(ctx, &pb.LocateRequest{Job: opts.Job, Identity: opts.Identity, Rank: opts.Rank.wire()})
 		return err
 	})

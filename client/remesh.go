@@ -91,7 +91,7 @@ func (c *Client) remesh(ctx context.Context, change []byte, mesh Mesh, rank Rank
 		token = reply.Token
 	}
 	identity := c.session.now().reply.Identity
-	err := c.askPlanner(ctx, func(planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
+	err := c.askPlanner(ctx, func(ctx context.Context, planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
 		reply, err := planner.Change(ctx, &pb.ChangeRequest{Change: change, Identity: identity, Token: token, Epoch: epoch, StaleRefused: refused})
 		return reply.GetEpoch(), err
 	})

@@ -41,7 +41,7 @@ func (c *Client) Report(ctx context.Context, r Report) error {
 	req.Identity, req.Step, req.Rank = c.session.now().reply.Identity, uint64(c.next-1), c.opts.Rank.wire()
 	ctx, cancel := context.WithTimeout(ctx, reportDeadline)
 	defer cancel()
-	err = c.askPlanner(ctx, func(planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
+	err = c.askPlanner(ctx, func(ctx context.Context, planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
 		req.Epoch, req.StaleRefused = epoch, refused
 		reply, err := planner.Report(ctx, req)
 		return reply.GetEpoch(), err

@@ -198,7 +198,7 @@ func (c *Client) askToJoin(ctx context.Context, req *pb.JoinRequest, opts ...grp
 	req.Job, req.Rank = c.opts.Job, c.opts.Rank.wire()
 	req.Mesh = &pb.Mesh{Dp: uint32(m.DP), Cp: uint32(m.CP), Pp: uint32(m.PP), Tp: uint32(m.TP)}
 	var reply *pb.JoinReply
-	err := c.askPlanner(ctx, func(planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
+	err := c.askPlanner(ctx, func(ctx context.Context, planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
 		req.Epoch, req.StaleRefused = epoch, refused
 		var err error
 		reply, err = planner.Join(ctx, req, opts...)
@@ -215,10 +215,10 @@ func (c *Client) askToJoin(ctx context.Context, req *pb.JoinRequest, opts ...grp
 
 // askPlanner asks the planners in turn. call says what is known of their epochs, and returns that
 // of the planner that answered: an answer of one whose epoch is over is refused, as if it was lost.
-func (c *Client) askPlanner(ctx context.Context, call func(planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error)) error {
-	return c.ask(ctx, func(planner pb.PlannerClient) error {
+func (c *Client) askPlanner(ctx context.Context, call func(ctx context.Context, planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error)) error {
+	return c.ask(ctx, func(ctx context.Context, planner pb.PlannerClient) error {
 		epoch, refused, told := c.session.epochs.Tell()
-		epoch, err := call(planner, epoch, refused)
+		epoch, err := call(ctx, planner, epoch, refused)
 		if err == nil {
 			err = c.session.epochs.Check(epoch)
 		}
@@ -307,7 +307,7 @@ func (c *Client) joinAt(ctx context.Context, old *joined, step int64, silent str
 // state asks for the resume token of a position, and remembers it.
 func (c *Client) state(ctx context.Context, step int64) (*pb.StateReply, error) {
 	var reply *pb.StateReply
-	err := c.askPlanner(ctx, func(planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
+	err := c.askPlanner(ctx, func(ctx context.Context, planner pb.PlannerClient, epoch uint64, refused uint32) (uint64, error) {
 		var err error
 		reply, err = planner.State(ctx, &pb.StateRequest{Identity: c.session.now().reply.Identity, Step: uint64(step), Epoch: epoch, StaleRefused: refused})
 		return reply.GetEpoch(), err

@@ -41,6 +41,7 @@ type local struct {
 	at      *joined
 	conn    *hostmem.Conn
 	watch   *rpc.Watch
+	taken   bool // something came: the constructor has taken the line
 	silence atomic.Pointer[error]
 	ring    *ring // the last one that came
 
@@ -171,12 +172,29 @@ func (l *local) receive(sources []string, m *memory) (*Batch, error) {
 	for {
 		b, err := l.next(sources, m)
 		if silence := l.silence.Load(); err != nil && silence != nil {
-			return nil, *silence
+			return nil, l.silent(*silence)
 		}
 		if b != nil || err != nil {
 			return b, err
 		}
 	}
+}
+
+// silent is the error of a line on which nothing comes. If nothing ever came, it may be the line alone that is not taken,
+// as by a constructor without descriptors: then a stream shows whether that says nothing at all. A rank that is to have
+// memory joins again, and hears why there is none.
+func (l *local) silent(err error) error {
+	if l.taken || l.c.opts.Way == WayShared {
+		return err
+	}
+	l.c.without(l.at, "the constructor has not taken the line to its socket")
+	return fault.Lostf("the constructor at %s has not taken the line to its socket: %v", l.at.reply.Constructor, err)
+}
+
+// without has a rank get its steps by a stream for as long as this join lasts.
+func (c *Client) without(at *joined, reason string) {
+	c.opts.Log.Info("the rank maps no memory of its constructor, and gets its steps by a stream", "rank", c.opts.Rank.String(), "why", reason)
+	at.unshared.Store(&reason)
 }
 
 // next takes the next message: a batch, or nothing yet.
@@ -185,6 +203,7 @@ func (l *local) next(sources []string, m *memory) (*Batch, error) {
 	if err != nil {
 		return nil, fault.Lostf("the line to the constructor at %s broke: %v", l.at.reply.Constructor, err) // its EOF is not that of the data
 	}
+	l.taken = true
 	l.watch.Heard(got.Kind == hostmem.InRing)
 	switch got.Kind {
 	case hostmem.NewRing:
@@ -218,8 +237,7 @@ func (l *local) enter(payload []byte) error {
 		if l.c.opts.Way == WayShared {
 			return fault.As(fault.User, err)
 		}
-		reason := err.Error()
-		l.at.unshared.Store(&reason)
+		l.c.without(l.at, err.Error())
 		return fault.As(fault.Lost, err)
 	}
 	if l.ring != nil {

@@ -140,8 +140,7 @@ func (c *Client) openLine(ctx context.Context, s *stream, hello *pb.DeliverReque
 		if c.opts.Way == WayShared {
 			return fault.Userf("Options.Way is %q, and %s: leave it out to have the best that is possible", WayShared, why.reason)
 		}
-		c.opts.Log.Info("the rank maps no memory of its constructor, and gets its steps by a stream", "rank", c.opts.Rank.String(), "why", why.reason)
-		s.at.unshared.Store(&why.reason)
+		c.without(s.at, why.reason)
 	}
 	if why := s.at.unshared.Load(); why != nil {
 		hello.Unshared = *why

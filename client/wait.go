@@ -224,15 +224,20 @@ const (
 )
 
 // ask asks the planner that answered last and, as long as that is lost, the others in turn. One that
-// does not answer for long is asked what it waits for.
-func (c *Client) ask(ctx context.Context, call func(pb.PlannerClient) error) error {
+// does not answer for long is asked what it waits for; if what is there is no planner, the call ends.
+func (c *Client) ask(ctx context.Context, call func(context.Context, pb.PlannerClient) error) error {
 	return c.planners.ask(ctx, func(x planner) error {
 		asking, stop := context.WithCancel(ctx)
+		calling, end := context.WithCancelCause(ctx)
+		defer end(nil)
 		var whys sync.WaitGroup
-		whys.Go(func() { c.askWhy(asking, x) })
-		err := x.reach(ctx)
+		whys.Go(func() { c.askWhy(asking, x, end) })
+		err := x.reach(calling)
 		if err == nil {
-			err = rpc.FromStatus(call(pb.NewPlannerClient(x.conn)))
+			err = rpc.FromStatus(call(calling, pb.NewPlannerClient(x.conn)))
+		}
+		if err != nil && ctx.Err() == nil && calling.Err() != nil {
+			err = context.Cause(calling)
 		}
 		if c.session.now() != nil {
 			err = taken(err)
@@ -252,8 +257,9 @@ func (c *Client) ask(ctx context.Context, call func(pb.PlannerClient) error) err
 // String names a planner in messages.
 func (x planner) String() string { return "the planner at " + x.address }
 
-// askWhy asks a planner what it waits for, again and again until ctx ends.
-func (c *Client) askWhy(ctx context.Context, x planner) {
+// askWhy asks a planner what it waits for, again and again until ctx ends. It calls end if what answers a client that has
+// not joined is no service of ours: the call would wait for a connection.
+func (c *Client) askWhy(ctx context.Context, x planner, end context.CancelCauseFunc) {
 	for pause := whyAfter; ; pause = whyEvery {
 		select {
 		case <-time.After(pause):
@@ -269,7 +275,11 @@ func (c *Client) askWhy(ctx context.Context, x planner) {
 		case err == nil || status.Code(err) == codes.Unimplemented: // it is there, and does not know the question
 			c.progress.hear(x.String(), w)
 		default:
-			c.progress.lost(x.String(), rpc.FromStatus(err))
+			err = rpc.FromStatus(err)
+			c.progress.lost(x.String(), err)
+			if c.session.now() == nil && rpc.OtherService(err) && fault.ClassOf(err) == fault.User {
+				end(err)
+			}
 		}
 	}
 }

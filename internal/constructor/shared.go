@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"sync"
@@ -42,10 +43,14 @@ type sharing struct {
 	why     string            // it does not
 	rings   atomic.Uint64     // made so far
 	lines   sync.WaitGroup
+	files   func(enough int) files
 
 	mu      sync.Mutex // guards the fields below
 	tickets map[hostmem.Ticket]ticket
 	groups  map[sharer]*sharers
+
+	shortTill                   time.Time // no lines are given for lack of descriptors
+	shortLogged, notTakenLogged time.Time
 }
 
 // ticket is whom a ticket is for.
@@ -58,7 +63,7 @@ type ticket struct {
 // openLines has ranks of the same machine served, unless the options say otherwise, until close is called. That is
 // when nothing more is served.
 func (c *Constructor) openLines() (end func()) {
-	s := &sharing{machine: hostmem.Machine(), tickets: map[hostmem.Ticket]ticket{}, groups: map[sharer]*sharers{}}
+	s := &sharing{machine: hostmem.Machine(), files: openFiles, tickets: map[hostmem.Ticket]ticket{}, groups: map[sharer]*sharers{}}
 	c.sharing = s
 	if c.opts.SharedDir == hostmem.None || !c.opts.Security.Local() {
 		s.why = "sharing memory is switched off for the constructor"
@@ -89,6 +94,9 @@ func (c *Constructor) Share(_ context.Context, req *pb.ShareRequest) (*pb.ShareR
 	case req.Machine != s.machine:
 		return &pb.ShareReply{Reason: "the constructor is on another machine"}, nil
 	}
+	if why := c.crowded(); why != "" {
+		return &pb.ShareReply{Reason: why}, nil
+	}
 	t, err := s.issue(ticket{deliver.RankOf(req.Rank), req.Join, time.Now().Add(ticketTime)})
 	if err != nil {
 		return nil, refusal(err)
@@ -101,11 +109,7 @@ func (s *sharing) issue(of ticket) (hostmem.Ticket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.tickets) >= mostTickets {
-		for t, of := range s.tickets {
-			if time.Now().After(of.till) {
-				delete(s.tickets, t)
-			}
-		}
+		s.forget()
 	}
 	if len(s.tickets) >= mostTickets {
 		return hostmem.Ticket{}, fault.Lostf("%d tickets for lines are not used yet, which is the limit max_tickets: try again later", mostTickets)
@@ -113,6 +117,18 @@ func (s *sharing) issue(of ticket) (hostmem.Ticket, error) {
 	t := hostmem.NewTicket()
 	s.tickets[t] = of
 	return t, nil
+}
+
+// forget takes away tickets that are not good any more. The lock is held.
+func (s *sharing) forget() {
+	maps.DeleteFunc(s.tickets, func(_ hostmem.Ticket, of ticket) bool { return time.Now().After(of.till) })
+}
+
+// void takes away the tickets of a rank that has come another way: its line may still be taken, and nobody is at its end.
+func (s *sharing) void(rank deliver.Rank, join uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.tickets, func(_ hostmem.Ticket, of ticket) bool { return of.rank == rank && of.join == join })
 }
 
 // admit takes the ticket of a line, which is good once.
@@ -150,7 +166,7 @@ func (c *Constructor) serveLines(ctx context.Context) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			c.opts.Log.Warn("taking a line of a rank", "err", err)
+			c.notTaken(err)
 			time.Sleep(ackAgain) // there may be no descriptors left
 			<-unknown
 		}

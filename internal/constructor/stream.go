@@ -94,6 +94,9 @@ func (c *Constructor) Deliver(s grpc.BidiStreamingServer[pb.DeliverRequest, pb.F
 	if err != nil {
 		return err
 	}
+	if hello.Unshared != "" {
+		c.sharing.void(deliver.RankOf(hello.Rank), hello.Join)
+	}
 	if err := c.deliver(s.Context(), hello, stream{s, c, hello.Copies, &rpc.Pace{}}); err != nil {
 		return refusal(err)
 	}

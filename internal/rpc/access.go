@@ -57,11 +57,15 @@ const authorization, bearer = "authorization", "Bearer "
 // guard lets requests in. It sees them before anything of their messages is read, so that
 // who is refused takes no memory.
 type guard struct {
-	keys *keys // nil: none is asked for
-	tls  bool  // callers have certificates, whose roles count
+	keys    *keys // nil: none is asked for
+	tls     bool  // callers have certificates, whose roles count
+	planner bool  // this may be the planner
 }
 
 func (g *guard) admit(ctx context.Context, call *tap.Info) (context.Context, error) {
+	if !g.planner && strings.HasPrefix(call.FullMethodName, "/millrace.v1.Planner/") {
+		return ctx, status.Error(codes.Unimplemented, notPlanner)
+	}
 	if g.tls {
 		if err := checkCaller(ctx, call.FullMethodName); err != nil {
 			return ctx, err
@@ -82,7 +86,7 @@ func (g *guard) checkKey(header metadata.MD) error {
 		got, isKey := strings.CutPrefix(value, bearer)
 		ok, err := g.keys.opens(got)
 		if err != nil {
-			return status.Error(codes.Unauthenticated, err.Error())
+			return keyStatus(err)
 		}
 		if isKey && ok {
 			return nil
@@ -90,7 +94,7 @@ func (g *guard) checkKey(header metadata.MD) error {
 		what = "this request has another one"
 	}
 	return status.Error(codes.Unauthenticated, "the service answers who has its access key only, and "+what+
-		": connect from its machine as the user who started it, or give its key with --access-key-file (Python: access_key_file=), "+envKeyFile+" or "+envKey)
+		": connect from its machine as the user who started it, at the address that it printed, or give its key with --access-key-file (Python: access_key_file=), "+envKeyFile+" or "+envKey)
 }
 
 // checkCaller refuses a certificate without a role that may make a call.
@@ -161,7 +165,7 @@ func (c *caller) GetRequestMetadata(ctx context.Context, _ ...string) (map[strin
 	}
 	key, err := c.keys.first()
 	if err != nil {
-		return nil, status.Error(codes.Unauthenticated, err.Error())
+		return nil, keyStatus(err)
 	}
 	if key == "" { // the service says what it wants
 		return nil, nil

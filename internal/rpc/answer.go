@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,13 @@ var (
 	noAnswer    = regexp.MustCompile(`server preface|i/o timeout|deadline exceeded`)
 	httpAnswer  = regexp.MustCompile(`unexpected HTTP status code received from server: (\d+)`)
 	otherAnswer = regexp.MustCompile(`malformed header: missing HTTP (content-type|status)|received unexpected content-type`)
+	// What is no HTTP/2: of HTTP/1, SSH and others.
+	otherTongue = regexp.MustCompile(`error reading server preface: .*frame too large|initial http2 frame from server is not a settings frame`)
+	otherRole   = regexp.MustCompile(`^unknown service millrace\.v1\.(\w+)(: this is (.*))?$`)
 )
+
+// notPlanner is what a role of a service says to those that take it for the planner; client/python knows it, too.
+const notPlanner = "unknown service millrace.v1.Planner: this is a Millrace loader or constructor"
 
 const (
 	noAddress = "name resolver error: produced zero addresses"
@@ -49,6 +56,12 @@ func (l *listener) explain(w *wire, err error) error {
 		return err
 	}
 	text := s.Message()
+	if m := otherRole.FindStringSubmatch(text); m != nil && s.Code() == codes.Unimplemented {
+		return status.Error(s.Code(), wrongRole(l.address, m[1], m[3]))
+	}
+	if otherTongue.MatchString(text) {
+		return &httpError{address: l.address}
+	}
 	if w.silent.Load() && s.Code() == codes.Canceled {
 		return status.Errorf(codes.Unavailable, "the connection to %s has carried nothing for a while, and another one takes its place", l.address)
 	}
@@ -67,6 +80,14 @@ func (l *listener) explain(w *wire, err error) error {
 		return status.Errorf(s.Code(), "%s%s%s (DNS): check the name%s", before, noHost, host, after)
 	}
 	return err
+}
+
+// wrongRole says that what answers at an address does not serve what was asked of it, but is another role, if that is known.
+func wrongRole(address, want, is string) string {
+	if want = strings.ToLower(want); want != rolePlanner {
+		return fmt.Sprintf("what answers at %s is another role or service, and no Millrace %s", address, want)
+	}
+	return fmt.Sprintf("what answers at %s is %s, not the planner: give the address that `millrace planner` or `millrace serve` printed", address, cmp.Or(is, "another role or service"))
 }
 
 // away says whether it is the answer of a proxy that does not reach what is behind it.

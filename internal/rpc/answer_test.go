@@ -3,9 +3,11 @@ package rpc
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +46,90 @@ func TestOtherAnswers(t *testing.T) {
 		}
 		conn.Close()
 		web.Close()
+	}
+}
+
+// speaks is a server that says something to everyone who connects, and nothing more.
+func speaks(t *testing.T, text string) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, err := io.WriteString(c, text); err == nil {
+					_, _ = io.Copy(io.Discard, c)
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// TestOtherTongues: so does the error of a server that speaks no HTTP/2.
+func TestOtherTongues(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	settings := "\x00\x00\x00\x06\x00\x00\x00\x00\x00" // the head of a frame, of another kind
+	for _, at := range []string{web.Listener.Addr().String(), speaks(t, "SSH-2.0-OpenSSH_9.6\r\n"), speaks(t, "220 mail ESMTP\r\n"), speaks(t, settings[:2]+"\x08"+settings[3:]+"pingping")} {
+		conn, err := Dial(at, Security{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = pb.NewPlannerClient(conn).Status(t.Context(), &pb.StatusRequest{})
+		err = FromStatus(err)
+		if want := "what answers at " + at + " is not a Millrace service: check address and port"; fault.ClassOf(err) != fault.User || err.Error() != want {
+			t.Errorf("%v of class %v, want %s", err, fault.ClassOf(err), want)
+		}
+		if Unknown(err) || !OtherService(err) || fault.ClassOf(Lost(err)) != fault.Lost {
+			t.Errorf("%v: unknown %v, other service %v", err, Unknown(err), OtherService(err))
+		}
+		conn.Close()
+	}
+}
+
+// TestWrongRole: who takes another role for the planner hears so, with a key or without, and which address to give.
+func TestWrongRole(t *testing.T) {
+	t.Setenv(envKeyDir, t.TempDir())
+	t.Setenv(envKey, newKey())
+	planner := serveAll(t, Security{})
+	member := serveAll(t, Security{}.Of(planner))
+	server, err := NewServer(Security{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go server.Serve(l)
+	defer server.Stop()
+	const advice = ", not the planner: give the address that `millrace planner` or `millrace serve` printed"
+	for _, test := range []struct{ key, at, method, want string }{
+		{os.Getenv(envKey), member, pb.Planner_Status_FullMethodName, " is a Millrace loader or constructor" + advice},
+		{newKey(), member, pb.Planner_Join_FullMethodName, " is a Millrace loader or constructor" + advice},
+		{os.Getenv(envKey), l.Addr().String(), pb.Planner_Status_FullMethodName, " is another role or service" + advice},
+		{os.Getenv(envKey), l.Addr().String(), pb.Constructor_Ack_FullMethodName, " is another role or service, and no Millrace constructor"},
+	} {
+		t.Setenv(envKey, test.key)
+		conn, err := Dial(test.at, Security{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = FromStatus(call(t, conn, test.method))
+		if fault.ClassOf(err) != fault.User || err.Error() != "what answers at "+test.at+test.want || !Unknown(err) || !OtherService(err) {
+			t.Errorf("%s: %v", test.method, err)
+		}
+		conn.Close()
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -94,7 +96,7 @@ func NewServer(sec Security, with ...grpc.ServerOption) (*grpc.Server, error) {
 		}
 		options = append(options, grpc.Creds(certified{own}))
 	}
-	if g := (&guard{keys: sec.keys(), tls: sec.enabled()}); g.tls || g.keys != nil {
+	if g := (&guard{keys: sec.keys(), tls: sec.enabled(), planner: sec.planner == ""}); g.tls || g.keys != nil {
 		options = append(options, grpc.InTapHandle(g.admit))
 	}
 	return grpc.NewServer(append(options, with...)...), nil
@@ -137,10 +139,20 @@ func Dial(address string, sec Security) (Conn, error) {
 
 // target is what gRPC calls address, and how it connects there.
 func (s Security) target(address string) (string, grpc.DialOption) {
-	if s.network == nil {
-		return address, grpc.EmptyDialOption{}
+	if s.network != nil {
+		return "passthrough:///" + address, grpc.WithContextDialer(s.network.Dial)
 	}
-	return "passthrough:///" + address, grpc.WithContextDialer(s.network.Dial)
+	// To gRPC it is a URL, in which these have another meaning: in paths, and before the zone of an IPv6 address.
+	path, socket := strings.CutPrefix(address, "unix:")
+	switch {
+	case socket && strings.ContainsAny(path, "%?#"):
+		if whole, err := filepath.Abs(path); err == nil {
+			address = (&url.URL{Scheme: "unix", Path: whole}).String()
+		}
+	case !socket && strings.Contains(address, "%"):
+		address = "dns:///" + strings.ReplaceAll(address, "%", "%25")
+	}
+	return address, grpc.EmptyDialOption{}
 }
 
 // checkAddress refuses what names no host or no port: gRPC would take port 443, or look for
@@ -225,8 +237,25 @@ func listenTCP(host, address, flag string) (net.Listener, error) {
 	if err != nil {
 		return nil, fault.Userf("listening on %s: %w; choose another port with %s, or 0 for a free one", address, err, flag)
 	}
-	return l, nil
+	return withZone(l, host), nil
 }
+
+// withZone gives the address of a listener the zone of the host that it was asked for, which not every system says again.
+func withZone(l net.Listener, host string) net.Listener {
+	at, ok := l.Addr().(*net.TCPAddr)
+	if _, zone, has := strings.Cut(host, "%"); ok && has && at.Zone == "" {
+		return &zoned{l, &net.TCPAddr{IP: at.IP, Port: at.Port, Zone: zone}}
+	}
+	return l
+}
+
+// zoned is a listener on an address of a zone.
+type zoned struct {
+	net.Listener
+	at net.Addr
+}
+
+func (l *zoned) Addr() net.Addr { return l.at }
 
 // Loopback says whether a host is this machine, reached by itself only.
 func Loopback(host string) bool {

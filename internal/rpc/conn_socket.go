@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -42,8 +43,14 @@ func listenUnix(path string) (net.Listener, error) {
 	if errors.Is(err, syscall.EINVAL) {
 		return nil, fault.Userf("listening on unix:%s: %w: the path has %d bytes, which is too long for a socket; choose one of at most 103", path, err, len(path))
 	}
-	if err != nil {
+	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, fault.Userf("listening on unix:%s: %w; is another service using it? choose another path", path, err)
+	}
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, fault.Userf("listening on unix:%s: %w: there is no folder %s; make it, or choose another path", path, err, filepath.Dir(path))
+	}
+	if err != nil {
+		return nil, fault.Userf("listening on unix:%s: %w; choose another path, in a folder that this user can write to", path, err)
 	}
 	l.SetUnlinkOnClose(false)
 	file, err := os.Lstat(path)

@@ -41,7 +41,7 @@ func TestListen(t *testing.T) {
 		{"127.0.0.1:99999", rpc.Security{}, "choose another port"},
 		{"192.0.2.1:0", rpc.Security{Insecure: true}, "this machine has no such address; name one of its own"}, // RFC 5737: nobody's
 		{"127.0.0.1:nonsense", rpc.Security{}, "choose another port"},
-		{"unix:/no/such/folder/s", rpc.Security{}, "choose another path"},
+		{"unix:/no/such/folder/s", rpc.Security{}, "there is no folder /no/such/folder; make it, or choose another path"},
 		{"unix:/" + strings.Repeat("s", 120), rpc.Security{}, "too long for a socket"},
 	} {
 		l, err := rpc.Listen(c.address, c.security)

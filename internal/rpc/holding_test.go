@@ -61,6 +61,28 @@ func TestHolding(t *testing.T) {
 	}
 }
 
+// TestWatchFirst: before the first word there is more time, and none of it after.
+func TestWatchFirst(t *testing.T) {
+	t.Parallel()
+	for _, words := range []int{0, 1} {
+		t.Run(fmt.Sprintf("words=%d", words), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, fell := time.Now(), make(chan error, 1)
+				w := NewWatch("unix:c", quietRounds, func() bool { return true }, func(err error) { fell <- err })
+				defer w.End()
+				rounds := firstRounds
+				for range words {
+					w.Heard(false)
+					rounds = quietRounds
+				}
+				if err := <-fell; !isSilent(err) || time.Since(began) != time.Duration(rounds)*waitingEvery {
+					t.Errorf("given up after %v: %v", time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
 // TestWatchListens: a line whose server asks for more rounds is given up after those, and not before.
 func TestWatchListens(t *testing.T) {
 	t.Parallel()

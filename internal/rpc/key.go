@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -20,6 +21,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -101,10 +105,15 @@ func (k *keys) opens(key string) (bool, error) {
 // first is the first key that is there.
 func (k *keys) first() (string, error) {
 	key, err := k.key()
-	for i := 0; err == nil && key == "" && i < len(k.also); i++ {
-		key, err = k.also[i].key()
+	for i := 0; key == "" && i < len(k.also); i++ {
+		var failed error
+		key, failed = k.also[i].key()
+		err = cmp.Or(err, failed)
 	}
-	return key, err
+	if key != "" {
+		return key, nil
+	}
+	return "", err
 }
 
 // key returns the key as it is now, "" if there is none. One that was read stays when its file
@@ -115,43 +124,80 @@ func (k *keys) key() (string, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	var failed error // of the first file that may be there
 	for _, file := range k.files {
-		info, err := os.Stat(file)
-		if err != nil {
-			continue
-		}
-		now := stamp{file: file, modified: info.ModTime()}
-		if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-			now.inode = sys.Ino
-		}
-		if now == k.stamp {
+		now, err := stampOf(file)
+		if err == nil && now == k.stamp {
 			return k.latest, nil
 		}
-		key, err := readKey(file)
+		key := ""
+		if err == nil {
+			key, err = readKey(file)
+		}
 		if err == nil {
 			k.stamp, k.latest = now, key
 			return key, nil
 		}
-		if k.named {
-			return "", err
+		if !errors.Is(err, fs.ErrNotExist) {
+			failed = cmp.Or(failed, err)
 		}
 	}
-	if k.named && k.latest == "" {
+	lost := fault.ClassOf(failed) == fault.Lost
+	switch {
+	case failed == nil && k.named && k.latest == "":
 		return "", fault.Userf("there is no access key in %s: copy the file that the service's --access-key-file names", k.files[0])
+	case failed == nil, k.latest != "" && (lost || !k.named):
+		return k.latest, nil
+	case !lost && !k.named:
+		return "", fault.Userf("%w; mend that, or give the service's key with --access-key-file (Python: access_key_file=), %s or %s", failed, envKeyFile, envKey)
 	}
-	return k.latest, nil
+	return "", failed
+}
+
+// stampOf is the stamp that a file has now.
+func stampOf(file string) (stamp, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return stamp{}, keyError("reading the access key: %w", err)
+	}
+	now := stamp{file: file, modified: info.ModTime()}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		now.inode = sys.Ino
+	}
+	return now, nil
 }
 
 func readKey(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return "", fault.Userf("reading the access key: %w", err)
+		return "", keyError("reading the access key: %w", err)
 	}
 	defer f.Close()
 	text := make([]byte, maxKey+2)
-	n, _ := f.Read(text) // of a folder, nothing
+	n, err := f.Read(text)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.EISDIR) { // a folder holds no key
+		return "", keyError("reading the access key: %w", err)
+	}
 	key := string(bytes.TrimSpace(text[:n]))
 	return key, validKey(file, key)
+}
+
+// keyError gives an error of a key's file its class: a process without descriptors and a disk that fails are not the
+// user's fault.
+func keyError(format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.EIO) {
+		return fault.As(fault.Lost, err)
+	}
+	return fault.As(fault.User, err)
+}
+
+// keyStatus is the status of a call whose key is not to be had.
+func keyStatus(err error) error {
+	if fault.ClassOf(err) == fault.Lost {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	return status.Error(codes.Unauthenticated, err.Error())
 }
 
 // visible are the characters that a header may carry.
@@ -230,7 +276,7 @@ func leave(name, key string) (file string, err error) {
 			return file, nil
 		}
 	}
-	return "", fault.Userf("leaving the service's access key for its clients: %w; name a folder for it with %s, or give a key with --access-key-file or %s", err, envKeyDir, envKey)
+	return "", keyError("leaving the service's access key for its clients: %w; name a folder for it with %s, or give a key with --access-key-file or %s", err, envKeyDir, envKey)
 }
 
 // private makes a folder that is this user's alone.
@@ -261,7 +307,7 @@ func write(file, key string) error {
 		}
 	}
 	if err != nil {
-		return fault.Userf("writing the access key %s: %w", file, err)
+		return keyError("writing the access key %s: %w", file, err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -168,6 +169,98 @@ func TestKeysThatAreGiven(t *testing.T) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// withoutFiles calls do where no file can be opened.
+func withoutFiles(t *testing.T, do func()) {
+	t.Helper()
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	none := was
+	none.Cur = 0
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Skip("limits cannot be set here: ", err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	do()
+}
+
+// TestKeyThatCannotBeRead: only a file that does not exist is no key. What else keeps one from being read is said, with the
+// file, and is lost where it passes; a key that was read stays.
+func TestKeyThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(envKeyDir, dir)
+	const address = "127.0.0.1:7070"
+	file, key := filepath.Join(dir, keyName(address)), newKey()
+	for _, sec := range []Security{{}, {AccessKeyFile: file}} {
+		if err := write(file, key); err != nil {
+			t.Fatal(err)
+		}
+		k := sec.Of(address).keys()
+		withoutFiles(t, func() {
+			got, err := k.first()
+			if got != "" || fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), file+": too many open files") {
+				t.Errorf("without descriptors: %q, %v", got, err)
+			}
+			if err := FromStatus(keyStatus(err)); fault.ClassOf(err) != fault.Lost {
+				t.Errorf("a call ends with %v, which is not lost", err)
+			}
+		})
+		if got, err := k.first(); got != key || err != nil {
+			t.Errorf("with descriptors: %q, %v", got, err)
+		}
+		if err := write(file, newKey()); err != nil {
+			t.Fatal(err)
+		}
+		withoutFiles(t, func() {
+			if got, err := k.first(); got != key || err != nil {
+				t.Errorf("once it was read: %q, %v", got, err)
+			}
+		})
+		if err := os.WriteFile(file, []byte("short"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := sec.Of(address).keys().first(); got != "" || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), file+" holds no access key") {
+			t.Errorf("of a file that holds none: %q, %v", got, err)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(file, file); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := sec.Of(address).keys().first(); got != "" || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "reading the access key: ") || !strings.Contains(err.Error(), file) {
+			t.Errorf("of a link to itself: %q, %v", got, err)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := (Security{}.Of(address)).keys().first(); got != "" || err != nil {
+		t.Errorf("where there is none: %q, %v", got, err)
+	}
+}
+
+// TestKeyOfTheOtherPlanner: a key that cannot be read does not keep that of another planner from being used.
+func TestKeyOfTheOtherPlanner(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(envKeyDir, dir)
+	key := newKey()
+	if err := write(filepath.Join(dir, keyName("127.0.0.1:2")), key); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, keyName("127.0.0.1:1")), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := (Security{}.Of("127.0.0.1:1,127.0.0.1:2")).keys().first(); got != key || err != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

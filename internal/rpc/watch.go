@@ -11,10 +11,15 @@ type Watch struct {
 	begun     bool
 }
 
+// firstRounds are those without a word on a line that has brought none yet: the server may not have taken it. One that
+// is busy gets more time for that than for words on a line that it has.
+const firstRounds = 10
+
 // NewWatch calls silent, once, when the server at address has said nothing for too long though owed says that
-// it has to: least are the rounds without a word that it asks for (Rounds). The error is one of Silent.
+// it has to: least are the rounds without a word that it asks for (Rounds); before the first word there may be
+// more. The error is one of Silent.
 func NewWatch(address string, least int, owed func() bool, silent func(error)) *Watch {
-	return &Watch{least: least, attention: attend(waitingEvery, least, owed, func(rounds int) {
+	return &Watch{least: least, attention: attend(waitingEvery, max(least, firstRounds), owed, func(rounds int) {
 		silent(FromStatus(&silentError{address, time.Duration(rounds) * waitingEvery}))
 	})}
 }
@@ -28,6 +33,7 @@ func (w *Watch) Heard(whole bool) {
 		w.attention.Allow(w.least)
 	case !w.begun:
 		w.begun, w.since = true, time.Now()
+		w.attention.Allow(w.least)
 	default:
 		w.attention.Allow(max(w.least, roundsAfter(quietRounds, time.Since(w.since))))
 	}

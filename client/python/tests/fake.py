@@ -105,7 +105,7 @@ class Service:
                 "Deliver": grpc.stream_stream_rpc_method_handler(self.deliver),
                 "Batch": grpc.unary_stream_rpc_method_handler(self.batch),
                 "Share": grpc.unary_unary_rpc_method_handler(
-                    self._unary(self.share, m.ShareRequest)
+                    self._unary(lambda request: self.share(request), m.ShareRequest)
                 ),
                 "Ack": grpc.unary_unary_rpc_method_handler(self._unary(self.ack, m.AckRequest)),
             },

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import pathlib
 import stat
 
@@ -95,6 +97,28 @@ def test_a_file_that_holds_no_key(tmp_path, keys, text, words):
         file.write_text(text)
     with pytest.raises(millrace.UserError, match=words):
         millrace.change("127.0.0.1:1", {"pause": "web"}, access_key_file=str(file))
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EIO, errno.EACCES])
+def test_a_file_that_cannot_be_read(keys, monkeypatch, named, number):
+    keys.mkdir()
+    file = keys / access._name("localhost:7070")
+    file.write_text(KEY)
+    made = Access("127.0.0.1:7070", str(file) if named else None, False)
+
+    def fail(path, mode):
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr(access, "open", fail, raising=False)
+    kind = millrace.UserError if number == errno.EACCES else millrace.LostError
+    with pytest.raises(kind, match=f"reading the access key: .*{os.strerror(number)}: '{file}'"):
+        made.metadata()
+    monkeypatch.delattr(access, "open")
+    header = (("authorization", f"Bearer {KEY}"),)
+    assert made.metadata() == header
+    monkeypatch.setattr(access, "open", fail, raising=False)
+    assert made.metadata() == header  # what was read stays
 
 
 def test_a_variable_that_holds_no_key(keys, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 import time
 
@@ -180,6 +182,52 @@ def test_another_server_at_the_address_is_named(serve, between, open_loader, pre
     with pytest.raises(millrace.UserError, match=said):
         next(loader)
     assert proxy.answered == 1
+
+
+HTTP1 = b"HTTP/1.1 505 HTTP Version Not Supported\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("speaks", "number"),
+    [(b"SSH-2.0-OpenSSH_9.6\r\n", ""), (HTTP1, r" \(HTTP 505\)"), (b"220 mail ESMTP\r\n", "")],
+)
+def test_what_speaks_no_http2_is_named(serve, open_loader, speaks, number):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            with contextlib.suppress(OSError):
+                while True:
+                    came = listener.accept()[0]
+                    came.sendall(speaks)
+                    kept.append(came)
+
+        kept = []
+        threading.Thread(target=answer, daemon=True).start()
+        at = f"127.0.0.1:{listener.getsockname()[1]}"
+        said = f"answers at {at} is not a Millrace service{number}: check address and port"
+        with pytest.raises(millrace.UserError, match=said):
+            next(open_loader(serve(), address=at, stall_timeout=300, timeout=300))
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        for one in kept:
+            one.close()
+
+
+@pytest.mark.parametrize(
+    ("is_", "said"),
+    [
+        (": this is a Millrace loader or constructor", "a Millrace loader or constructor"),
+        ("", "another role or service"),
+    ],
+)
+def test_another_role_at_the_address_is_named(serve, open_loader, is_, said):
+    service = serve()
+    text = f"unknown service millrace.v1.Planner{is_}"
+    service.faults.append(("Join", None, Fault(grpc.StatusCode.UNIMPLEMENTED, text)))
+    text = f"answers at {service.address} is {said}, not the planner: give the address that `mill"
+    with pytest.raises(millrace.UserError, match=text) as error:
+        next(open_loader(service))
+    assert error.value.code == "UNIMPLEMENTED"
 
 
 @pytest.mark.parametrize("status", [404, 403, 500, 502, 503])

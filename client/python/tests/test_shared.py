@@ -146,11 +146,38 @@ def test_a_constructor_that_says_nothing_is_noticed(other, listens, least):
     line = other.line(listens=listens)
     _, hello = other.heard()
     assert messages.DeliverHello.decode(hello[16:]).listens == listens
+    other.send(shared.WAITING, messages.Waiting().encode())
     began = time.monotonic()
     with pytest.raises(LostError, match="says nothing"):
         receive(line)
     assert least < time.monotonic() - began < least + 4
     line.end()
+
+
+def test_a_line_that_is_not_taken_is_given_up(tmp_path, serve, open_loader):
+    queued = Constructor(tmp_path)  # which takes none
+    service = serve(steps=5)
+    service.streams = service.waits = True
+    service.share = lambda _: messages.ShareReply(socket=queued.path, ticket=b"t" * 16)
+    steps = [loader.step for loader in [open_loader(service)] for _ in loader]
+    assert steps == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
+    hello = service.requests("Deliver")[0]
+    assert hello.unshared == "the constructor has not taken the line to its socket"
+    # Who wants memory joins again, and hears whether that is the constructor's doing.
+    joins = service.count("Join")
+    asked = []
+
+    def share(_):
+        asked.append(service.count("Join"))
+        taken = len(asked) == 1
+        return messages.ShareReply(
+            socket=queued.path if taken else "", ticket=b"t" * 16, reason="there is no room"
+        )
+
+    service.share = share
+    with pytest.raises(UserError, match="way is 'shared', and there is no room"):
+        next(open_loader(service, way="shared", start="beginning"))
+    assert asked == [joins + 1, joins + 2]
 
 
 def test_what_is_freed_goes_along_with_a_position(other):
@@ -193,6 +220,11 @@ def test_batches_are_those_of_the_stream(tmp_path, sizes):
     assert got["shared"] == got["stream"] == got[None]
 
 
+def status(address):
+    command = [BINARY, "status", address]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 @needs_binary
 def test_the_status_says_which_way_and_why(tmp_path):
     spec = write_job(tmp_path)
@@ -204,12 +236,8 @@ def test_the_status_says_which_way_and_why(tmp_path):
         for loader in ranks:
             next(loader)
 
-        def status():
-            command = [BINARY, "status", address]
-            return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-        until(lambda: "by a stream" in status() and "by shared memory" in status())
-        said = status()
+        until(lambda: all(f"by {way}" in status(address) for way in ("a stream", "shared memory")))
+        said = status(address)
         assert "ranks by shared memory: 1: rank dp=0 cp=0 pp=0 tp=0\n" in said
         why = "since sharing memory is switched off for the rank: rank dp=1 cp=0 pp=0 tp=0\n"
         assert f"ranks by a stream: 1, {why}" in said
@@ -288,5 +316,37 @@ def test_a_constructor_that_is_killed_takes_no_batch_along(tmp_path):
             roles.processes.append(roles._start(["constructor", "--planner", roles.address]))
             taken += [next(loader) for _ in range(24)]
             assert [plain(batch) for batch in taken] == want
+    finally:
+        roles.stop()
+
+
+@needs_binary
+def test_a_constructor_short_of_descriptors(tmp_path):
+    import resource
+
+    sizes = {"dp": 16}
+    spec, places = write_job(tmp_path, rows=1, **{**sizes, "batch": ""}), ranks_of(sizes)
+    spec.write_text(spec.read_text().replace("sequences: 8", "sequences: 32"))
+    with real_service(spec) as address:
+        streams = [({**place, "way": "stream"},) for place in places]
+        want = in_threads(lambda place: consume(address, place, 6), streams)
+    roles = Roles(spec)
+    try:
+        constructor = roles.processes[2].pid
+        until(lambda: "the first trainer to join" in status(roles.address))  # all roles are there
+        used = len(os.listdir(f"/proc/{constructor}/fd"))
+
+        def leave(more):
+            limit = used + more
+            resource.prlimit(constructor, resource.RLIMIT_NOFILE, (limit, limit))
+            return limit
+
+        leave(36)  # enough for a connection of each rank, and not for a line of each
+        got = in_threads(lambda place: consume(roles.address, place, 6), [(p,) for p in places])
+        assert [batches for batches, _ in got] == [batches for batches, _ in want]
+        limit = leave(10)
+        why = rf"the constructor has too few file descriptors left \(its limit is {limit}\): raise"
+        with pytest.raises(UserError, match=f"way is 'shared', and {why}"):
+            consume(roles.address, {**places[0], "way": "shared"}, 1, got[0][1][-1])
     finally:
         roles.stop()

@@ -48,6 +48,13 @@ func (s *Steps) Fetchers() int {
 	return len(s.acked)
 }
 
+// Absent is the number of these that have not asked for a batch yet.
+func (s *Steps) Absent() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.acked) - len(s.asked)
+}
+
 // refusedText names a rank that is refused and still there; "" if there is none. The lock is held.
 func (s *Steps) refusedText() string {
 	if q, _, ok := s.outcast(time.Now()); ok {

@@ -7,6 +7,7 @@ message, log or repr.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import ipaddress
@@ -17,7 +18,7 @@ import socket
 from typing import Any, Callable
 
 from millrace.certificates import Files, Stamp
-from millrace.errors import UserError
+from millrace.errors import Error, LostError, UserError
 
 # The environment says which key counts, for the service too (internal/rpc/key.go).
 KEY, KEY_FILE, KEY_DIR = "MILLRACE_ACCESS_KEY", "MILLRACE_ACCESS_KEY_FILE", "MILLRACE_KEY_DIR"
@@ -38,7 +39,11 @@ class Access:
             _valid(KEY, self._given)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Returns the headers of a call. Raises UserError for a file that holds no key."""
+        """Returns the headers of a call.
+
+        Raises UserError for a file that holds no key, and LostError for one that cannot be read
+        for now.
+        """
         key = self._key()
         return (("authorization", f"Bearer {key}"),) if key else ()
 
@@ -54,18 +59,30 @@ class Access:
                 self._latest = _read(self._named)
             except OSError as error:
                 if not self._latest:
-                    raise UserError(
-                        f"reading the access key: {error}: give the file that the service's "
-                        "--access-key-file names"
-                    ) from None
+                    named = ": give the file that the service's --access-key-file names"
+                    raise _unread(error, named) from None
         elif self._found:
-            for folder in _folders():
-                try:
-                    self._latest = _read(os.path.join(folder, _name(self._address)))
-                    break
-                except (OSError, UserError):
-                    continue
+            self._latest = self._find() or self._latest
         return self._latest
+
+    def _find(self) -> str:
+        """Returns the key that the service has left; empty if there is none."""
+        failed: Error | None = None  # of the first file that may be there
+        for folder in _folders():
+            try:
+                return _read(os.path.join(folder, _name(self._address)))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failed = failed or _unread(error)
+            except UserError as error:
+                failed = failed or error
+        if isinstance(failed, UserError) and not self._latest:
+            given = "give the service's key with access_key_file="
+            raise UserError(f"{failed}; mend that, or {given}, {KEY_FILE} or {KEY}")
+        if failed is not None and not self._latest:
+            raise failed
+        return ""
 
 
 class Channel:
@@ -130,6 +147,14 @@ class Channel:
         """Ends all calls as lost: the next channel to the same address is another connection."""
         self.dropped = True
         self._channel.close()
+
+
+def _unread(error: OSError, advice: str = "") -> Error:
+    """Returns the error of a file that cannot be read."""
+    text = f"reading the access key: {error}"
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.EIO):
+        return LostError(text)  # of no descriptors, or of the disk: not the user's fault
+    return UserError(text + advice)
 
 
 def _read(file: str) -> str:

@@ -76,6 +76,11 @@ LOST = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "RESOURCE_EXHAUSTED", "CA
 HTTP_STATUS = re.compile(r"Received http2 header with status: (\d{3})")
 NO_STATUS = ("No status received", "Stream removed")
 HTTP, HTTP_BUSY = "HTTP", ("408", "429")
+# How it reports that no HTTP/2 was answered, and the status of HTTP/1, if it was that.
+OTHER_TONGUE = re.compile(r"Expected SETTINGS frame as the first frame|connect an http1\.x server")
+HTTP1_STATUS = re.compile(r"http1\.x server \(HTTP status (\d{3})\)")
+# How another role than the one that was asked refuses (internal/rpc/answer.go).
+OTHER_ROLE = re.compile(r"unknown service millrace\.v1\.(\w+)(?:: this is (.*))?")
 
 # How gRPC reports that it does not trust the other side of a connection, and that this one has hung
 # up, perhaps as it does not trust ours, or takes TLS only.
@@ -153,17 +158,33 @@ def refused(number: int, details: str, what: str) -> Error:
 
 
 class OtherError(UserError):
-    """What answers is not a Millrace service: it answers with an HTTP status."""
+    """What answers is no Millrace service, or another role of one: ``said`` has which."""
 
-    status: str = ""
+    said: str = ""
 
     @classmethod
-    def of(cls, what: str, where: str, status: str) -> OtherError:
-        """Returns the error of what answers at ``where``."""
-        text = f"what answers {where} is not a Millrace service (HTTP {status})"
-        error = cls(f"{what}: {text}: check address and port")
-        error.status, error.code = status, HTTP
+    def of(cls, what: str, where: str, said: str, code: str) -> OtherError:
+        """Returns the error of what answers ``where``."""
+        error = cls(f"{what}: what answers {where} is {said}")
+        error.said, error.code = said, code
         return error
+
+
+def _other(code: str, details: str) -> tuple[str, str] | None:
+    """Returns what answers, and the code of its error; None if that is a Millrace service."""
+    status = HTTP_STATUS.search(details) or HTTP1_STATUS.search(details)
+    if status or OTHER_TONGUE.search(details):
+        number = f" (HTTP {status[1]})" if status else ""
+        return f"not a Millrace service{number}: check address and port", HTTP
+    role = OTHER_ROLE.fullmatch(details) if code == "UNIMPLEMENTED" else None
+    if role is None:
+        return None
+    if role[1] != "Planner":
+        return f"another role or service, and no Millrace {role[1].lower()}", code
+    return (
+        f"{role[2] or 'another role or service'}, not the planner: give the address that "
+        "`millrace planner` or `millrace serve` printed"
+    ), code
 
 
 def _classed(code: str, details: str, what: str) -> Error:
@@ -171,8 +192,9 @@ def _classed(code: str, details: str, what: str) -> Error:
     if found and (found[1] in HTTP_BUSY or found[1] >= "500"):
         text = f"what answers there is no service, or a proxy before one that is away: {details}"
         return with_code(LostError(f"{what}: {text}"), "UNAVAILABLE")
-    if found:
-        return OtherError.of(what, "there", found[1])
+    other = _other(code, details)
+    if other is not None:
+        return OtherError.of(what, "there", *other)
     if code == "UNKNOWN" and details.startswith(NO_STATUS):
         return with_code(LostError(f"{what}: {details} ({code})"), "UNAVAILABLE")
     # The core reports a connection that broke in the middle of a stream so.
@@ -224,13 +246,15 @@ def call_watched(
 
 
 def _explained(channel: Channel, error: Any, what: str) -> Error:
-    """Returns a gRPC error as one of ours.
+    """Returns a gRPC error as one of ours, with the address of what is another service.
 
     Sides that do not trust each other are the user's fault, whose certificates these are. Once
     another side has accepted ours it is lost as other connections are: a certificate that has
     ended is renewed.
     """
     classed, files = classify(error, what), channel.files
+    if isinstance(classed, OtherError):
+        return OtherError.of(what, f"at {channel.address}", classed.said, classed.code)
     details = error.details() or ""
     if classed.code != "UNAVAILABLE" or channel.met:
         return classed

@@ -25,7 +25,7 @@ from millrace.backoff import Backoff
 from millrace.config import AXES, BEGINNING, CALLS, SHARED, Config, Mesh
 from millrace.errors import BugError, Error, LostError, MovedError, UserError, WaitError, with_code
 from millrace.receive import Step, receive
-from millrace.shared import SHARE_TIME, Line, Unshared, ticket_of
+from millrace.shared import SHARE_TIME, Line, Unshared, Untaken, ticket_of
 from millrace.stream import DELIVER, SILENT, SILENT_TEXT, Position, Stream
 from millrace.waiting import Progress, Stood, Wait
 from millrace.wire import Message, WireError
@@ -487,6 +487,9 @@ class Session:
             return stream.receive(what, self._closed.is_set, self._heard)
         except Unshared as error:
             self._drop_stream()
+            if isinstance(error, Untaken) and self.config.way == SHARED:
+                # It joins again, and hears why there is no memory, if that is the constructor's.
+                raise with_code(LostError(f"{what}: {SILENT_TEXT}"), SILENT) from None
             self._without(reply, error)
             raise with_code(LostError(f"{what}: {error}"), "UNAVAILABLE") from None
         except BaseException:
@@ -775,8 +778,6 @@ class Session:
                 break
             except UserError as error:
                 self._check_taken(error)
-                if isinstance(error, rpc.OtherError):
-                    raise rpc.OtherError.of(what, f"at {address}", error.status) from None
                 raise
             except WaitError:
                 raise

@@ -44,12 +44,20 @@ MOST, BUFFER = 64 << 20, 64 << 10
 # Memory that could change its size under its reader is not mapped: these seals keep it.
 GET_SEALS, SHRINK_AND_GROW = 1034, 0x2 | 0x4
 
+# Looks without a word on a line that has brought none yet, after which it is given up: the
+# constructor may not have taken it. One that is busy gets more time for that than for later words.
+FIRST_LOOKS = 10
+
 # Seconds that the question for a socket may take, whose answer waits for nothing.
 SHARE_TIME = 3.0
 
 
 class Unshared(Exception):
     """Why no memory of the constructor's can be mapped. There are other ways."""
+
+
+class Untaken(Unshared):
+    """The line was never answered: it, or the constructor, is not served."""
 
 
 class _Ring(NamedTuple):
@@ -97,7 +105,9 @@ def _dial(path: str) -> socket.socket:
     """Connects to a process of the same user."""
     made = socket.socket(socket.AF_UNIX)
     try:
+        made.setblocking(False)  # where too many lines wait to be taken, it would wait for ever
         made.connect(path)
+        made.setblocking(True)
         peer = made.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         user = struct.unpack("iII", peer)[1]
         if user != os.geteuid():
@@ -144,6 +154,8 @@ class Line:
         self._watched = attention.begin(
             _Cut(self._cut), reply.constructor, self._owed, given.listens
         )
+        self._watched.allowed = max(self._watched.allowed, FIRST_LOOKS)  # until something comes
+        self._taken = False  # something came
 
     def _owed(self) -> bool:
         return self.next < self.told.until
@@ -188,13 +200,19 @@ class Line:
                 os.close(self._came.pop())
 
     def receive(self, what: str, closed: Callable[[], bool], hear: Hear) -> Step:
-        """Returns the next step, as Stream.receive() does. Raises Unshared, too."""
+        """Returns the next step, as Stream.receive() does. Raises Unshared, too.
+
+        If nothing ever came, it may be the line alone that is not taken, as by a constructor
+        without descriptors: then a stream shows whether that says nothing at all.
+        """
         try:
             with self._reading:
                 received = self._step(what, hear)
         except (OSError, EOFError) as error:
             if closed():
                 raise rpc.Closed(f"{what}: the loader was closed") from None
+            if self._watched.silent and not self._taken:
+                raise Untaken("the constructor has not taken the line to its socket") from None
             if self._watched.silent:
                 raise with_code(LostError(f"{what}: {SILENT_TEXT}"), SILENT) from None
             text = f"{what}: the line to the constructor broke: {error}"
@@ -209,6 +227,7 @@ class Line:
         waited = False
         while True:
             self._fill(HEAD.size)
+            self._taken = True
             if not waited:  # the wait for this step may not have begun with the line
                 self._watched.since, waited = time.monotonic(), True
             self._attention.heard(self._watched)
