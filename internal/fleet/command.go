@@ -129,21 +129,24 @@ func (c *Command) run(ctx context.Context, role Role, w want) error {
 	case errors.Is(err, exec.ErrWaitDelay): // it ended well, and what it left in the background has its output
 		err = nil
 	}
-	if text := strings.TrimSpace(out.String()); err != nil && text != "" {
+	if text := strings.TrimSpace(strings.ToValidUTF8(out.String(), "?")); err != nil && text != "" { // a status is UTF-8, and a tail may begin within a letter
 		return fmt.Errorf("%w: %s", err, text)
 	}
 	return err
 }
 
-// tail keeps the end of what is written to it.
-type tail struct{ bytes.Buffer }
+// tail keeps the end of what is written to it. The buffer is no embedded field: its ReadFrom, which io.Copy prefers to
+// Write, would take all that a command prints.
+type tail struct{ end bytes.Buffer }
 
 func (t *tail) Write(p []byte) (int, error) {
 	n := len(p)
-	t.Buffer.Write(p[max(len(p)-mostOutput, 0):])
-	t.Next(max(t.Len()-mostOutput, 0))
+	t.end.Write(p[max(len(p)-mostOutput, 0):])
+	t.end.Next(max(t.end.Len()-mostOutput, 0))
 	return n, nil
 }
+
+func (t *tail) String() string { return t.end.String() }
 
 // Scale implements Fleet.
 func (c *Command) Scale(_ context.Context, role Role, n int) error {

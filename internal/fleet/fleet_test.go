@@ -196,6 +196,16 @@ func TestCommandFails(t *testing.T) {
 	}
 }
 
+// TestCommandPrints: of a command that prints much, the end is kept, and no more. It may begin within a letter.
+func TestCommandPrints(t *testing.T) {
+	t.Parallel()
+	c := NewCommand("yes é | tr -d '\\n' | head -c 1000000; printf 'no such cluster' >&2; exit 7", slog.New(slog.DiscardHandler))
+	err := c.run(t.Context(), Loader, want{count: 1})
+	if text := fmt.Sprint(err); !strings.HasPrefix(text, "exit status 7: ?é") || !strings.HasSuffix(text, "éno such cluster") || len(text) > mostOutput+100 {
+		t.Errorf("an error of %d bytes: %.100s ... %s", len(text), text, text[max(len(text)-100, 0):])
+	}
+}
+
 // TestCommandRevert: one that failed may have done what it was asked for, so what was wanted before is done again.
 func TestCommandRevert(t *testing.T) {
 	t.Parallel()

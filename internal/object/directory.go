@@ -1,6 +1,7 @@
 package object
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,12 @@ import (
 
 // Directory is a Store in a folder of a file system that several machines may share: an
 // object is a file, which is written under another name, synced, and then given its own.
-// A version is its size and the time of its last write.
-type Directory struct{ root string }
+// A version is its size and the time of its last write. A call that the file system does not
+// come back from is given up (see within).
+type Directory struct {
+	root  string
+	calls *calls
+}
 
 var _ Store = Directory{}
 
@@ -34,8 +39,9 @@ func NewDirectory(root string) (Directory, error) {
 	if err != nil {
 		return Directory{}, fault.Userf("the folder %s: %w", root, err)
 	}
-	d := Directory{abs}
-	return d, wrap(d, "making the folder of", ".", fileError(makeFolder(abs)))
+	d := Directory{abs, &calls{limit: defaultSilence}}
+	_, err = within(context.Background(), d.calls, func() (none struct{}, err error) { return none, makeFolder(abs) })
+	return d, wrap(d, "making the folder of", ".", fileError(err))
 }
 
 // String implements Store.
@@ -48,7 +54,7 @@ func (d Directory) Get(ctx context.Context, key string, r Range) ([]byte, error)
 	err := checkCall(ctx, key)
 	var data []byte
 	if err == nil {
-		data, err = readRange(d.path(key), r)
+		data, err = within(ctx, d.calls, func() ([]byte, error) { return readRange(d.path(key), r) })
 	}
 	return data, wrap(d, "reading", key, fileError(err))
 }
@@ -84,7 +90,7 @@ func (d Directory) Stat(ctx context.Context, key string) (Info, error) {
 	if err != nil {
 		return Info{}, wrap(d, "looking up", key, err)
 	}
-	info, err := os.Stat(d.path(key))
+	info, err := within(ctx, d.calls, func() (fs.FileInfo, error) { return os.Stat(d.path(key)) })
 	if err == nil && info.IsDir() {
 		err = fs.ErrNotExist
 	}
@@ -98,7 +104,7 @@ func (d Directory) Stat(ctx context.Context, key string) (Info, error) {
 func (d Directory) Put(ctx context.Context, key string, data []byte) error {
 	err := checkCall(ctx, key)
 	if err == nil {
-		err = d.write(key, data, os.Rename)
+		err = d.write(ctx, key, data, os.Rename)
 	}
 	return wrap(d, "writing", key, fileError(err))
 }
@@ -107,14 +113,20 @@ func (d Directory) Put(ctx context.Context, key string, data []byte) error {
 func (d Directory) PutIfAbsent(ctx context.Context, key string, data []byte) error {
 	err := checkCall(ctx, key)
 	if err == nil {
-		err = d.write(key, data, os.Link)
+		err = d.write(ctx, key, data, os.Link)
 	}
 	return wrap(d, "creating", key, fileError(err))
 }
 
-// write makes a file durable under another name, and names it by name.
-func (d Directory) write(key string, data []byte, name func(from, to string) error) (err error) {
-	path := d.path(key)
+// write writes an object, which name gives its name.
+func (d Directory) write(ctx context.Context, key string, data []byte, name func(from, to string) error) error {
+	path, data := d.path(key), bytes.Clone(data) // a call that was given up may be at it after the caller has it back
+	_, err := within(ctx, d.calls, func() (none struct{}, err error) { return none, writeFile(path, data, name) })
+	return err
+}
+
+// writeFile makes a file durable under another name, and names it by name.
+func writeFile(path string, data []byte, name func(from, to string) error) (err error) {
 	dir := filepath.Dir(path)
 	if err := makeFolder(dir); err != nil {
 		return err
@@ -163,7 +175,12 @@ func syncFolder(dir string) error {
 }
 
 // List implements Store.
-func (d Directory) List(ctx context.Context, prefix, after string) (all []Info, err error) {
+func (d Directory) List(ctx context.Context, prefix, after string) ([]Info, error) {
+	all, err := within(ctx, d.calls, func() ([]Info, error) { return d.list(ctx, prefix, after) })
+	return all, wrap(d, "listing", prefix, fileError(err))
+}
+
+func (d Directory) list(ctx context.Context, prefix, after string) (all []Info, err error) {
 	folder := d.root
 	if at := strings.LastIndexByte(prefix, '/'); at > 0 {
 		folder = d.path(prefix[:at])
@@ -189,14 +206,14 @@ func (d Directory) List(ctx context.Context, prefix, after string) (all []Info, 
 		return err
 	})
 	slices.SortFunc(all, func(a, b Info) int { return strings.Compare(a.Key, b.Key) }) // by key, not by folder
-	return all, wrap(d, "listing", prefix, fileError(err))
+	return all, err
 }
 
 // Delete implements Store.
 func (d Directory) Delete(ctx context.Context, key string) error {
 	err := checkCall(ctx, key)
 	if err == nil {
-		err = os.Remove(d.path(key))
+		_, err = within(ctx, d.calls, func() (none struct{}, err error) { return none, os.Remove(d.path(key)) })
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

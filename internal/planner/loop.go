@@ -131,6 +131,9 @@ func (p *Planner) take(in input) {
 		if _, ticks := in.Event.(control.Tick); ticks {
 			p.listen(time.Since(clock))
 			p.lookAround(time.Since(clock))
+			if d, failed := p.core.Unwritten(); !failed {
+				p.log.Slow(time.Duration(d) * time.Millisecond)
+			}
 			p.lookAtHoldup(time.Since(clock))
 		}
 		p.left(in.Event)

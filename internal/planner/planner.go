@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -174,6 +175,8 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	logOpts := opts.stepLog()
+	waits := sync.OnceFunc(standby(opts.Telemetry))
+	defer waits()
 	if err := logOpts.Prove(ctx); err != nil {
 		return err
 	}
@@ -181,7 +184,6 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	waits := standby(opts.Telemetry)
 	from, err := steplog.Take(ctx, &logOpts)
 	waits()
 	if err != nil {

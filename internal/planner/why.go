@@ -80,8 +80,12 @@ func (p *Planner) mark() mark {
 	return m
 }
 
-// culprit names the loader that the core waits for and says nothing, or what that reads.
+// culprit says of the loader that the core waits for that it says nothing, or what it reads, and of the log for how long
+// it has been written to.
 func (p *Planner) culprit(now time.Duration) string {
+	if h := p.core.Holdup(); h.Cause == control.CauseLog {
+		return status.Writing(time.Duration(h.Log)*time.Millisecond, p.log.Trouble())
+	}
 	l := p.loaders[p.core.Reads()]
 	if l == nil {
 		return ""
@@ -110,7 +114,7 @@ func (p *Planner) lookAtHoldup(now time.Duration) {
 		return
 	}
 	h := p.core.Holdup()
-	if h.Cause == control.CauseSource {
+	if h.Cause == control.CauseSource || h.Cause == control.CauseLog {
 		h.Text += p.culprit(now)
 	}
 	p.holdups.Look(h, p.core.Acked(), now, p.busy.spent, p.pulse.Lost(now))

@@ -166,7 +166,7 @@ var Metrics = [count]Metric{
 	GPUTensor:          {"millrace.gpu.tensor", Gauge, "1", []string{"constructor", "gpu"}, "Share of the last second in which its tensor cores worked, where the driver counts that."},
 	GPUReceived:        {"millrace.gpu.received", Gauge, "By/s", []string{"constructor", "gpu"}, "Bytes a second that it received over PCIe."},
 
-	HoldupTime:              {"millrace.holdup.time", Counter, "s", []string{JobName, "cause", "name"}, "Time by what held the next step up: trainers (the service has done all that it may), source, constructor, planner or member, and which source."},
+	HoldupTime:              {"millrace.holdup.time", Counter, "s", []string{JobName, "cause", "name"}, "Time by what held the next step up: trainers (the service has done all that it may), source, constructor, log, planner or member, and which source."},
 	TrainersWaitShare:       {"millrace.trainers.wait_share", Gauge, "1", []string{JobName}, "Share of the last 10 s in which trainers stood still for data, by their own clocks, the mean over ranks."},
 	RankWait:                {"millrace.rank.wait", Counter, "s", []string{"constructor", "rank"}, "Time that a rank's trainer stood still for data, by its own clock; begins again where another constructor serves the rank."},
 	ConstructorAssembleTime: {"millrace.constructor.assemble_time", Counter, "s", []string{"constructor"}, "Time that a constructor spent on laying out steps and decoding their images."},

@@ -48,12 +48,19 @@ func (t *tried) Get(ctx context.Context, key string, r object.Range) ([]byte, er
 }
 
 func newWatcher(s object.Store) *watcher {
-	t := &tried{Store: s}
-	if r, ok := s.(object.Retry); ok {
-		t.Store, r.Store = r.Store, t
-		return &watcher{store: r, tried: t}
+	t := &tried{}
+	return &watcher{store: beneath(s, &t.Store, t), tried: t}
+}
+
+// beneath puts a store, which calls the one that inner is set to, before s, so that it sees each attempt where s repeats them.
+func beneath(s object.Store, inner *object.Store, outer object.Store) object.Store {
+	r, ok := s.(object.Retry)
+	if !ok {
+		*inner = s
+		return outer
 	}
-	return &watcher{store: t, tried: t}
+	*inner, r.Store = r.Store, outer
+	return r
 }
 
 // look says whether it sees something else than the look before. After an error the next one is the first again, as

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -50,6 +51,7 @@ type Log struct {
 	checkpoint.Log // the local one
 	opts           Options
 	store          object.Store
+	attempts       attempts // of writes to store
 	ctx            context.Context
 	cancel         context.CancelFunc
 	work           sync.WaitGroup // background work, and the watch over the local log
@@ -108,9 +110,10 @@ func Open(ctx context.Context, opts Options) (*Log, error) {
 		return nil, err
 	}
 	l := &Log{
-		Log: local, opts: opts, store: opts.Store, stopped: make(chan struct{}), busy: make(chan struct{}, 1),
+		Log: local, opts: opts, stopped: make(chan struct{}), busy: make(chan struct{}, 1),
 		place: checkpoint.Place{Chain: root(opts.Log.Identity)}, writer: rand.Uint64(), tidyable: make(chan struct{}, 1), told: map[string]bool{},
 	}
+	l.store = beneath(opts.Store, &l.attempts.Store, &l.attempts)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if st != nil {
 		l.place, l.epoch, l.framed = st.place, st.epoch, st.first
@@ -172,6 +175,33 @@ func (l *Log) seed(ctx context.Context) error {
 		return err
 	}
 	return l.Log.Write(l.place)
+}
+
+// attempts is a store that knows with what the last attempt to write a segment ended.
+type attempts struct {
+	object.Store
+	failed atomic.Pointer[error] // nil: it was answered
+}
+
+func (a *attempts) PutIfAbsent(ctx context.Context, key string, data []byte) error {
+	err := a.Store.PutIfAbsent(ctx, key, data)
+	switch {
+	case !strings.HasPrefix(key, segments):
+	case err == nil, errors.Is(err, object.ErrExists):
+		a.failed.Store(nil)
+	default:
+		a.failed.Store(&err)
+	}
+	return err
+}
+
+// Trouble is why the last attempt to write a segment failed, while it is tried again, too; nil if it did not. Any goroutine
+// may ask.
+func (l *Log) Trouble() error {
+	if err := l.attempts.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // Refused is how many writes lost their slot to another writer, of all that ever wrote the mirror.

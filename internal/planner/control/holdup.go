@@ -11,6 +11,7 @@ const (
 	CauseMember      Cause = "member"      // a loader or constructor that is to come, or the log
 	CauseSource      Cause = "source"      // its blocks are being read
 	CauseConstructor Cause = "constructor" // rows are being put together
+	CauseLog         Cause = "log"         // what is planned is being written, and nobody has it before
 	CausePlanner     Cause = "planner"     // a step may be planned, and all is there
 	CauseTrainers    Cause = "trainers"    // as many steps are planned as may be
 )
@@ -20,6 +21,7 @@ type Holdup struct {
 	Cause Cause
 	Name  string // which one, where there are several
 	Text  string // in words
+	Log   Millis // with CauseLog: for how long it has been written to
 	Ranks bool   // ranks are waited for: the service has done all that it may
 	Slow  Acked  // the rank that is waited for, where that is one
 	Quiet string // a constructor that serves ranks and has missed a few beats; "" if none has
@@ -49,7 +51,13 @@ func (c *Core) holdup() Holdup {
 	if who := c.refused(); who != "" {
 		return Holdup{Cause: CauseTrainers, Text: who}
 	}
-	if step, rows := c.plan.Missing(); step < c.plan.Planned() {
+	step, rows := c.plan.Missing()
+	all := step >= c.plan.Planned() // that was planned is assembled
+	if all && len(c.out.held) > 0 || !all && c.out.unlogged(step) {
+		d, _ := c.Unwritten()
+		return Holdup{Cause: CauseLog, Text: "the log in " + c.log.dir, Log: d}
+	}
+	if !all {
 		return Holdup{Cause: CauseConstructor, Text: fmt.Sprintf("%d rows of step %d to be assembled", rows, step)}
 	}
 	slow, text := c.trainers()

@@ -11,6 +11,7 @@ type outbox struct {
 	persists  uint64   // given to the log so far
 	barrier   uint64   // the last of them that has to be durable before anything is sent
 	persisted uint64   // durable so far
+	since     Millis   // when the log began with the first of what is not; read only if there is something
 }
 
 // held is an effect that waits.
@@ -43,6 +44,9 @@ func (c *Core) persist(ops ...Op) {
 	if !c.log.kept || len(ops) == 0 {
 		return
 	}
+	if c.out.persists == c.out.persisted {
+		c.out.since = c.now
+	}
 	c.out.persists++
 	for _, op := range ops {
 		switch op.(type) {
@@ -61,12 +65,29 @@ func (c *Core) persisted(ev Persisted) {
 		c.fail(ev.Err)
 		return
 	}
-	c.out.persisted = max(c.out.persisted, ev.Seq)
+	c.out.persisted, c.out.since = max(c.out.persisted, ev.Seq), c.now
 	n := 0
 	for ; n < len(c.out.held) && c.out.held[n].after <= c.out.persisted; n++ {
 		c.emit(c.out.held[n].Effect)
 	}
 	c.out.held = slices.Delete(c.out.held, 0, n)
+}
+
+// Unwritten is for how long the log has been at what it was given, 0 if it has done all; of a job that has failed nothing
+// is known.
+func (c *Core) Unwritten() (d Millis, failed bool) {
+	if c.out.persists > c.out.persisted {
+		d = c.now - c.out.since
+	}
+	return d, c.failed != nil
+}
+
+// unlogged says whether the part of a step waits for the log, which is to have its plan first.
+func (o *outbox) unlogged(step int64) bool {
+	return slices.ContainsFunc(o.held, func(h held) bool {
+		d, ok := h.Effect.(Deliver)
+		return ok && d.Step == step
+	})
 }
 
 // drop forgets effects that wait.

@@ -48,6 +48,19 @@ func unheard(role string, m control.Member, d time.Duration) string {
 	return fmt.Sprintf("; %s %s at %s has said nothing for %.0f s", role, m.Name, m.Address, d.Seconds())
 }
 
+// Writing says of the log that the planner waits for how long its last write has taken, and with what an attempt to write
+// its mirror ended last; "" while that is not worth a word.
+func Writing(d time.Duration, mirror error) string {
+	if d < time.Second {
+		return ""
+	}
+	text := fmt.Sprintf(", whose last write has taken %.0f s", d.Seconds())
+	if mirror != nil {
+		text += fmt.Sprintf(" (its mirror: %v)", mirror)
+	}
+	return text
+}
+
 // Reading says of the loader that the planner waits for that it has said nothing for longer than suspect, or else which
 // file it reads; "" if neither is known.
 func Reading(quiet, suspect time.Duration, file string) string {

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -73,6 +74,24 @@ func TestReading(t *testing.T) {
 	} {
 		if got := Reading(c.quiet, 2*time.Second, c.file); got != c.want {
 			t.Errorf("quiet for %v, file %q: %q, want %q", c.quiet, c.file, got, c.want)
+		}
+	}
+}
+
+// TestWriting: a write to the log that takes long is said, with what its mirror answered.
+func TestWriting(t *testing.T) {
+	full := errors.New("no space left on device")
+	for _, c := range []struct {
+		taken  time.Duration
+		mirror error
+		want   string
+	}{
+		{900 * time.Millisecond, full, ""},
+		{12 * time.Second, nil, ", whose last write has taken 12 s"},
+		{12 * time.Second, full, ", whose last write has taken 12 s (its mirror: no space left on device)"},
+	} {
+		if got := Writing(c.taken, c.mirror); got != c.want {
+			t.Errorf("%v, %v: %q, want %q", c.taken, c.mirror, got, c.want)
 		}
 	}
 }

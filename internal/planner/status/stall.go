@@ -45,7 +45,7 @@ func (t *Trainers) lose(ranks int, who string) {
 
 // Holdup is how long the next step was held up by something.
 type Holdup struct {
-	Cause   string  `json:"cause"`          // member, source, constructor, planner, trainers
+	Cause   string  `json:"cause"`          // member, source, constructor, log, planner, trainers
 	Name    string  `json:"name,omitempty"` // which one, where there are several
 	Seconds float64 `json:"seconds"`        // in all
 	Share   float64 `json:"share"`          // of the last 10 s
@@ -54,7 +54,7 @@ type Holdup struct {
 
 // Stall says who waits for whom: trainers for data, or data for trainers.
 type Stall struct {
-	Cause string `json:"cause"`          // trainers: all is well, as far as the service goes; rank, source, loader, constructor, planner, member, delivery; "" while nothing is known
+	Cause string `json:"cause"`          // trainers: all is well, as far as the service goes; rank, source, loader, constructor, log, planner, member, delivery; "" while nothing is known
 	Name  string `json:"name,omitempty"` // which one, where there are several
 	Line  string `json:"line"`           // in words
 }
@@ -154,7 +154,7 @@ func (s *Service) doubt() (x Stall, is bool) {
 		return x, is
 	}
 	switch top := s.top(); {
-	case top.Cause == string(control.CauseMember), top.Cause == string(control.CauseConstructor), s.Trainers.Ranks == 0 && top.Cause != string(control.CauseTrainers):
+	case top.Cause == string(control.CauseMember), top.Cause == string(control.CauseConstructor), top.Cause == string(control.CauseLog), s.Trainers.Ranks == 0 && top.Cause != string(control.CauseTrainers):
 		return culprit(s), true
 	}
 	return x, false
@@ -197,6 +197,8 @@ func culprit(s *Service) Stall {
 			return halted(top)
 		}
 		return Stall{"planner", "", fmt.Sprintf("the planner does not plan fast enough, %s of the time; %d of the next steps are planned", percent(top.Share), s.Planned-s.Acked)}
+	case control.CauseLog:
+		return Stall{"log", "", "the planner's log is not written fast enough, " + much}
 	case control.CauseMember:
 		return Stall{"member", "", much}
 	}

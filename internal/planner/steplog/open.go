@@ -9,8 +9,13 @@ import (
 	"github.com/millrace-data/millrace/internal/object"
 )
 
-// Prove finds out, before anyone is served, whether the log can be written.
+// Prove finds out, before anyone is served, whether the log can be written. A planner that stands by waits until it is
+// known: only what is wrong with the folder, the mirror or the rights to them is an error then.
 func (o *Options) Prove(ctx context.Context) error {
+	return o.outlast(ctx, func() error { return o.prove(ctx) })
+}
+
+func (o *Options) prove(ctx context.Context) error {
 	if err := mirror.CheckApart(o.Dir, o.Mirror); err != nil {
 		return err
 	}

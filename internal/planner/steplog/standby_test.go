@@ -1,12 +1,23 @@
 package steplog
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/checkpoint/mirror"
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/object"
 )
 
 // TestStandbyRefused: a planner that stands by for a log which cannot be opened ends with the reason, and does not
@@ -28,3 +39,117 @@ func TestStandbyRefused(t *testing.T) {
 		t.Errorf("one that stands by: %+v, %v", taken, err)
 	}
 }
+
+// TestStandbyOutlasts: a planner that stands by goes on while the mirror, or a part of it, cannot be written or read, with
+// one warning, and takes over when it can. One that does not stand by ends with the reason.
+func TestStandbyOutlasts(t *testing.T) {
+	for what, name := range map[string]string{"its probe": "probe", "the fence": "segment", "its key frame": "keyframe/0000000000000000"} {
+		t.Run(what, func(t *testing.T) {
+			folder := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				beginMirror(t, folder)
+				path := filepath.Join(folder, name)
+				_ = os.Rename(path, path+".aside")                            // if it is there
+				if err := os.Symlink(filepath.Base(path), path); err != nil { // which leads to itself
+					t.Fatal(err)
+				}
+				warned := make(warnings, 100)
+				opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: "file://" + folder, Logger: slog.New(warned)}
+				start := func() (taken Taken, err error) {
+					if err = opts.Prove(t.Context()); err == nil {
+						taken, err = Take(t.Context(), &opts)
+					}
+					if err == nil && taken.log == nil { // as a planner that does not stand by finds out later
+						_, err = (&Writer{opts: opts, taken: taken}).openLog([32]byte{7})
+					}
+					return taken, err
+				}
+				if _, err := start(); fault.ClassOf(err) != fault.Lost || !strings.Contains(fmt.Sprint(err), "too many levels of symbolic links") {
+					t.Errorf("one that does not stand by: %v", err)
+				}
+				opts.Standby = true
+				took := make(chan Taken)
+				go func() {
+					taken, err := start()
+					if err != nil {
+						t.Error(err)
+					}
+					took <- taken
+				}()
+				time.Sleep(10 * time.Minute) // of virtual time
+				if len(warned) != 1 {
+					t.Errorf("%d warnings", len(warned))
+				}
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+				_ = os.Rename(path+".aside", path)
+				taken := <-took
+				if taken.log == nil || taken.Epoch != 1 {
+					t.Fatalf("when the mirror was there again: %+v", taken)
+				}
+				if err := errors.Join(taken.log.Append(1, []byte("record"), nil), taken.log.Close()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestStandbyStopped: a planner that stands by and is stopped while the mirror fails has no error to tell.
+func TestStandbyStopped(t *testing.T) {
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		beginMirror(t, folder)
+		if err := os.Symlink("segment", filepath.Join(folder, "segment")); err != nil {
+			t.Fatal(err)
+		}
+		warned := make(warnings, 100)
+		opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: "file://" + folder, Logger: slog.New(warned), Standby: true}
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			<-warned
+			stop()
+		}()
+		if taken, err := Take(ctx, &opts); taken.log != nil || err != nil {
+			t.Errorf("%+v, %v", taken, err)
+		}
+	})
+}
+
+// beginMirror has a mirror begin with a key frame of a log with one step, and no segment.
+func beginMirror(t *testing.T, folder string) {
+	t.Helper()
+	store, err := object.NewDirectory(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := checkpoint.Options{FS: vfs.NewMem(), Identity: [32]byte{7}, Logger: slog.New(slog.DiscardHandler)}
+	local, err := checkpoint.Open("log", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(local.Append(0, []byte("record"), []byte("frame")), local.Close()); err != nil {
+		t.Fatal(err)
+	}
+	log, err := mirror.Open(t.Context(), mirror.Options{Dir: "log", Log: opts, Store: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// warnings is a logger's handler that keeps what is a warning.
+type warnings chan string
+
+func (w warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+func (w warnings) Handle(_ context.Context, r slog.Record) error {
+	w <- r.Message
+	return nil
+}
+
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
+func (w warnings) WithGroup(string) slog.Handler      { return w }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
@@ -21,23 +22,52 @@ type Taken struct {
 // standbyEvery is how often a planner that stands by looks whether the log is free.
 const standbyEvery = 50 * time.Millisecond
 
+// lostPause is the time between two tries of a planner that stands by, of which the first gave an error of class fault.Lost:
+// who writes the log, or another that stands by, may come in between, and ranks wait for far longer.
+const lostPause = 2 * time.Second
+
 // Take opens the log of an earlier life, if there is one, and raises its epoch. A planner that
-// stands by waits until it is free.
+// stands by waits until it is free, and until it can be read and written.
 func Take(ctx context.Context, opts *Options) (t Taken, err error) {
 	if opts.Dir == "" {
 		return t, nil
 	}
-	for ctx.Err() == nil {
-		again, err := t.tryTake(ctx, opts)
-		if !again || err != nil {
-			return t, err
+	err = opts.outlast(ctx, func() error {
+		for ctx.Err() == nil {
+			again, err := t.tryTake(ctx, opts)
+			if !again || err != nil {
+				return err
+			}
+			select {
+			case <-time.After(standbyEvery):
+			case <-ctx.Done():
+			}
 		}
+		return nil
+	})
+	return t, err
+}
+
+// outlast calls try until it gives no error of class fault.Lost, or ctx ends, if this planner stands by: who stands by is
+// there for a disk or a store that fails, which may fail this planner, too, and come back. Any other planner ends at once.
+// The first error is a warning; the ones after it are mostly the same.
+func (o *Options) outlast(ctx context.Context, try func() error) error {
+	level := slog.LevelWarn
+	for {
+		err := try()
+		if !o.Standby || fault.ClassOf(err) != fault.Lost {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil // it stood by until it was stopped
+		}
+		o.Logger.Log(ctx, level, "this planner cannot use the log now: it goes on standing by, and tries again", "log", o.Dir, "mirror", o.Mirror, "err", err)
+		level = slog.LevelInfo
 		select {
-		case <-time.After(standbyEvery):
+		case <-time.After(lostPause):
 		case <-ctx.Done():
 		}
 	}
-	return t, nil
 }
 
 // tryTake is an attempt of Take; again is true while another planner has the log, or was faster
@@ -74,10 +104,14 @@ func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err err
 		failpoint.Hit(failpoint.FenceAfter)
 		return false, nil
 	}
-	faster := errors.Is(err, checkpoint.ErrOrder)
-	if err = errors.Join(fmt.Errorf("raising the epoch of the log: %w", err), t.log.Close()); faster && opts.Standby {
+	faster, stopped := errors.Is(err, checkpoint.ErrOrder), t.log.Err() != nil
+	err = fmt.Errorf("raising the epoch of the log: %w", err)
+	if closed := t.log.Close(); !stopped { // else it says the same again
+		err = errors.Join(err, closed)
+	}
+	*t = Taken{}
+	if faster && opts.Standby {
 		opts.Logger.Info("another planner took over first", "err", err)
-		*t = Taken{}
 		return true, nil
 	} else if faster {
 		err = fault.As(fault.Lost, fmt.Errorf("another planner took over while this one started: %w", err))

@@ -35,6 +35,7 @@ type Writer struct {
 	plan   plan.Config
 	frames frames
 	again  replanned
+	slow   bool // a write was said to take long; of who calls Slow
 }
 
 var errLastWrite = errors.New("nothing more is written")
