@@ -49,7 +49,9 @@ A job spec is one YAML file that says what is trained on, in which mix, in what 
 - **Short forms**: where a group has a *bare value*, that value may stand for the group: ` + "`long: truncate`" + ` is
   ` + "`long: {rule: truncate}`" + `.
 - **Paths** that are relative are relative to the folder of the spec.
-- A spec has at most 1 MiB.
+- A spec has at most 1 MiB, 20,000 keys outside of braces and 50,000 in braces: a schedule of 1,000 stages for 20 sources fits, if its
+  weights are in braces, ` + "`weights: {a: 1, b: 2}`" + `. What is larger has fewer stages, with a ` + "`ramp`" + ` between them, or is
+  changed while the job runs, by [` + "`millrace mix set`" + `](cli.md#mix-set).
 
 `
 

@@ -23,7 +23,8 @@ const (
 	maxDepth     = 50
 	maxValues    = 500_000 // after aliases are followed
 	maxKeyBytes  = 1000
-	maxKeys      = 20_000 // and documents: the parser's time grows with the square of both
+	maxKeys      = 20_000 // outside of braces, documents and anchors: the parser's time grows with the square of them
+	maxInBraces  = 50_000 // keys in braces, which take the parser some 20 µs each
 )
 
 type nodeKind uint8
@@ -77,7 +78,7 @@ func (n *node) template() (text string, ok bool) {
 // there is nothing to go on with.
 func readYAML(src []byte, r *report) *node {
 	if len(src) > maxSpecBytes {
-		r.errorAt(position{1, 1}, "", fmt.Sprintf("the spec has %d bytes", len(src)), fmt.Sprintf("valid are at most %d", maxSpecBytes))
+		r.errorAt(position{1, 1}, "", fmt.Sprintf("the spec has %d bytes", len(src)), fmt.Sprintf("valid are at most %d: %s", maxSpecBytes, fewerStages))
 		return nil
 	}
 	if !utf8.Valid(src) {
@@ -156,8 +157,11 @@ func parseYAML(src string) (file *ast.File, err error) {
 		}
 	}()
 	tokens := lexer.Tokenize(src)
-	if keys := countKeys(tokens); keys > maxKeys {
-		return nil, fmt.Errorf("the spec has %d keys and documents, valid are at most %d", keys, maxKeys)
+	switch keys, inBraces := countKeys(tokens); {
+	case keys > maxKeys:
+		return nil, fmt.Errorf("the spec has %d keys outside of braces, documents and anchors, valid are at most %d: write long lists in braces, such as weights: {a: 1, b: 2}, or %s", keys, maxKeys, fewerStages)
+	case inBraces > maxInBraces:
+		return nil, fmt.Errorf("the spec has %d keys in braces, valid are at most %d: %s", inBraces, maxInBraces, fewerStages)
 	}
 	if deep := tooDeep(tokens); deep != nil {
 		return nil, &yaml.SyntaxError{Message: fmt.Sprintf("values nest more than %d deep", maxDepth), Token: deep}
@@ -166,14 +170,30 @@ func parseYAML(src string) (file *ast.File, err error) {
 	return parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 }
 
-func countKeys(tokens token.Tokens) int {
-	n := 0
+// fewerStages is what to do about a spec that is too large: schedules of many stages are what takes the room.
+const fewerStages = "have fewer stages, with a ramp between them, or change the mix while the job runs (millrace mix set)"
+
+// countKeys counts the keys outside of braces, with documents and anchors, and the keys in braces. Brackets that are not
+// closed take the parser as long as none.
+func countKeys(tokens token.Tokens) (outside, inside int) {
+	var open []bool // brackets: whether they are braces
 	for _, t := range tokens {
-		if t.Type == token.MappingValueType || t.Type == token.DocumentHeaderType {
-			n++
+		switch t.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			open = append(open, t.Type == token.MappingStartType)
+		case token.MappingEndType, token.SequenceEndType:
+			open = open[:max(len(open)-1, 0)]
+		case token.DocumentHeaderType, token.AnchorType, token.TagType:
+			outside++
+		case token.MappingValueType:
+			if len(open) > 0 && open[len(open)-1] {
+				inside++
+			} else {
+				outside++
+			}
 		}
 	}
-	return n
+	return outside, inside
 }
 
 // tooDeep returns the token at which values nest deeper than maxDepth, or nil.

@@ -103,6 +103,9 @@ func (m *manifest) begin() error {
 		return fault.Userf("%s has Parquet files (such as %s) and no %s: prepare did not write them; name another folder with --out, or empty this one",
 			m.dir, filepath.Base(there[0]), manifestName)
 	}
+	if err := os.Remove(filepath.Join(m.dir, skippedName)); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a run that gave no shard
+		return writing(m.dir, err)
+	}
 	var line bytes.Buffer
 	if err := encode(&line, m.head); err != nil {
 		return err
@@ -249,19 +252,23 @@ func (m *manifest) skipped(making int) (n int, first Skip) {
 	return n, first
 }
 
-// finish writes the manifest again, in the order of the groups, and the skip ledger beside it. The
-// same input gives the same two files, but for the folder of the source's files.
-func (m *manifest) finish() ([]entry, error) {
+// all returns the groups that are done, in their order.
+func (m *manifest) all() (all []entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var all []entry
 	for _, e := range m.entries {
 		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b entry) int { return cmp.Compare(a.Group, b.Group) })
+	return all
+}
+
+// finish writes the manifest again, in the order of the groups, and the skip ledger beside it. The
+// same input gives the same two files, but for the folder of the source's files.
+func (m *manifest) finish() error {
 	var lines, ledger bytes.Buffer
 	err := encode(&lines, m.head)
-	for _, e := range all {
+	for _, e := range m.all() {
 		err = errors.Join(err, encode(&lines, e))
 		for _, s := range e.Skipped {
 			s.Source = m.head.Source
@@ -274,7 +281,15 @@ func (m *manifest) finish() ([]entry, error) {
 	if err == nil {
 		err = m.replace(lines.Bytes())
 	}
-	return all, err
+	return err
+}
+
+// remove takes the manifest of a folder without shards away.
+func (m *manifest) remove() error {
+	if err := os.Remove(m.path()); err != nil {
+		return writing(m.path(), err)
+	}
+	return nil
 }
 
 // encode writes one line of JSON, with texts as they are.

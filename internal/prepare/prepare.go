@@ -21,6 +21,7 @@ import (
 	"github.com/millrace-data/millrace/internal/didyoumean"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/internal/sourceloader/order"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
 	"github.com/millrace-data/millrace/internal/sourceloader/store/bucket"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
@@ -200,8 +201,29 @@ func (p *preparation) run(ctx context.Context) (r Result, err error) {
 	if err := p.tooMany(noGroup, nil); err != nil { // groups that were made at the same time did not see each other's
 		return r, err
 	}
-	entries, err := p.manifest.finish()
-	return p.result(entries), err
+	if err := p.manifest.finish(); err != nil {
+		return r, err
+	}
+	if r = p.result(p.manifest.all()); r.Shards == 0 { // the ledger stays; other files or steps are no change of shards
+		return Result{}, errors.Join(p.barren(&r), p.manifest.remove())
+	}
+	return r, nil
+}
+
+// barren is the error of a source that gave no document.
+func (p *preparation) barren(r *Result) error {
+	if r.Records == 0 && r.Skipped == 0 {
+		return order.Empty(p.source.Spec, r.Files)
+	}
+	remedy := "a record's text is its column `text` unless `transforms` says otherwise"
+	switch most := max(r.Filtered, r.Empty, uint64(r.Skipped)); most {
+	case r.Filtered:
+		remedy = "look at its filter"
+	case uint64(r.Skipped):
+		_, first := p.manifest.skipped(noGroup)
+		remedy = fmt.Sprintf("the bad records are in %s, the first is %s row %d: %s", Ledger(r.Folder), first.File, first.Row, first.Reason)
+	}
+	return fault.Userf("source %q gave no document: of the records of its %d files %d were filtered out, %d empty, %d bad; %s", p.spec.Name, r.Files, r.Filtered, r.Empty, r.Skipped, remedy)
 }
 
 // begin makes the folder and the schema.

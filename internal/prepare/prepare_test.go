@@ -451,7 +451,7 @@ func TestManifest(t *testing.T) {
 	if m, err = openManifest(dir, head); err != nil || !reflect.DeepEqual(m.entries[2], e) || len(m.entries) != 2 {
 		t.Fatalf("%v, %v", m, err)
 	}
-	if _, err := m.finish(); err != nil {
+	if err := m.finish(); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.ReadFile(m.path())

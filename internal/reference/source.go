@@ -28,6 +28,8 @@ type source struct {
 	bad    []Skip   // records left out that no step has entered in its list
 	gave   int64    // last block that gave a sample
 
+	lost, lastLost discarded // of the epoch that is read, and of the one before
+
 	paused, dropped bool
 }
 
@@ -50,7 +52,7 @@ func (s *source) next(banned map[ban]bool) (sample, error) {
 	}
 	for from := s.at; ; {
 		if s.block-began > most {
-			return sample{}, fault.Userf("source %q gave no sample that is not banned in %d epochs", s.spec.Name, (s.block-began)/s.Order.Blocks())
+			return sample{}, fault.Userf("source %q gave no sample that is not banned in %d epochs; cancel bans, or drop the source", s.spec.Name, (s.block-began)/s.Order.Blocks())
 		}
 		t, err := s.nextOfAll()
 		if err != nil || t.tokens == nil || !banned[t.ban()] {
@@ -71,10 +73,14 @@ func (s *source) nextOfAll() (sample, error) {
 			return sample{}, nil
 		}
 		if over || barren > 2*s.Order.Blocks() {
-			return sample{}, fault.Userf("source %q gave no sample in a whole epoch", s.spec.Name)
+			if block == 0 {
+				s.lastLost = s.lost // that epoch has ended
+			}
+			return sample{}, s.barren()
 		}
 		if block == 0 {
 			s.epoch = 0
+			s.lost, s.lastLost = discarded{}, s.lost
 			s.endEpoch()
 		}
 		if err := s.readBlock(); err != nil {
@@ -110,17 +116,20 @@ func (s *source) readBlock() error {
 	for _, chunk := range s.Order.Chunks(s.block) {
 		for _, unit := range s.Order.Layout.Units(chunk) {
 			err := s.read(unit, func(rec *format.Record) error {
-				_, err := s.apply(unit.File, rec, func(t *transform.Sample) error {
+				outcome, err := s.apply(unit.File, rec, func(t *transform.Sample) error {
 					at := Place{Source: s.spec.Name, File: s.Manifest.Name(int32(unit.File)), Row: t.Row, Piece: t.Piece, Seq: s.block}
 					samples = append(samples, sample{append([]int32(nil), t.Tokens...), append([]int32(nil), t.Masked...), s.keep(t.Extras), s.images(t.Images), at})
 					places = append(places, order.Place{File: int32(unit.File), Row: t.Row, Piece: t.Piece})
 					return nil
 				})
 				switch {
+				case err == nil:
+					s.lost.add(outcome)
 				case transform.Skips(s.spec, err):
 					s.skip(unit.File, rec.Row, err)
+					s.lost.addBad(s.bad[len(s.bad)-1])
 					return nil
-				case err != nil && rec.Err == nil: // errors of transforms do not name the file
+				case rec.Err == nil: // errors of transforms do not name the file
 					return fmt.Errorf("%s: %w", s.Manifest.Files[unit.File].URI, format.Placed(s.Format, err))
 				}
 				return err
@@ -139,5 +148,6 @@ func (s *source) readBlock() error {
 		s.epoch, s.gave = s.epoch+1, s.block
 	}
 	s.block++
+	s.lost.blocks++
 	return nil
 }

@@ -40,10 +40,11 @@ func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared 
 		}
 		return jobspec.Findings{{Field: field, Message: err.Error()}}
 	}
-	if message := leftOut(src); message != "" {
-		return jobspec.Findings{{Field: "files", Message: message, Valid: "name those that are meant, or take them out of the folder", Warning: true}}
+	var found jobspec.Findings
+	for _, d := range doubts(src) {
+		found = append(found, jobspec.Finding{Field: "files", Message: d.Message, Valid: d.Valid, Warning: true})
 	}
-	return nil
+	return found
 }
 
 // inFile names the file in an error of a record, if the record's own does not, and says what its place is there.
@@ -54,11 +55,14 @@ func inFile(uri string, f format.Format, rec *format.Record, err error) error {
 	return fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w", uri, format.Placed(f, err)))
 }
 
-// leftOut says which files of its folders a source is not read from, "" if there are none.
-func leftOut(src *order.Source) string {
+// doubts says what about the files of a source may not be meant.
+func doubts(src *order.Source) []order.Doubt {
 	n := len(src.LeftOut)
 	if n == 0 {
-		return ""
+		return src.Doubts
 	}
-	return fmt.Sprintf("%d of the files there are left out, because they are not %s, such as %s", n, src.Format.Name(), src.LeftOut[0].URI)
+	return append([]order.Doubt{{
+		Message: fmt.Sprintf("%d of the files there are left out, because they are not %s, such as %s", n, src.Format.Name(), src.LeftOut[0].URI),
+		Valid:   "name those that are meant, or take them out of the folder",
+	}}, src.Doubts...)
 }

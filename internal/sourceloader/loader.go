@@ -271,8 +271,8 @@ func (l *Loader) open(ctx context.Context, i uint32) (*Source, *lazySource, erro
 		if err != nil {
 			return nil, nil, err
 		}
-		if message := leftOut(src.Source); message != "" {
-			l.opts.Log.Warn(message, "source", src.Spec.Name)
+		for _, d := range doubts(src.Source) {
+			l.opts.Log.Warn(d.Message, "source", src.Spec.Name, "try", d.Valid)
 		}
 		if l.executor != nil {
 			if src.flow, err = l.executor.flow(src); err != nil {

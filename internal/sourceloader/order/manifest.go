@@ -87,6 +87,7 @@ type Source struct {
 	Format   format.Format
 	Options  format.Options
 	LeftOut  []store.Object // files of folders and globs that are not of the format
+	Doubts   []Doubt        // about what is read
 	Manifest Manifest
 	Order    Order
 	last     last
@@ -121,13 +122,13 @@ func Index(ctx context.Context, st store.Store, src *jobspec.Source, seed uint64
 		Layout:  NewLayout(s.Manifest.Files, target),
 	}
 	if s.Order.Layout.Chunks() == 0 {
-		return nil, empty(src, len(objects))
+		return nil, Empty(src, len(objects))
 	}
 	return s, nil
 }
 
-// empty is the error of a source without a chunk.
-func empty(src *jobspec.Source, files int) error {
+// Empty is the error of a source without a record.
+func Empty(src *jobspec.Source, files int) error {
 	return fault.Userf("source %q is empty: its %d files (%s) hold no record; name files with data, or remove the source",
 		src.Name, files, strings.Join(src.Files, ", "))
 }
@@ -242,7 +243,7 @@ func (file *File) checkCompanions(ctx context.Context, st store.Store) error {
 
 // find lists the files of a source without opening them.
 func find(ctx context.Context, st store.Store, src *jobspec.Source, columns []string) (*Source, []store.Object, error) {
-	all, err := list(ctx, st, src.Files)
+	all, dropped, err := list(ctx, st, src)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -251,29 +252,41 @@ func find(ctx context.Context, st store.Store, src *jobspec.Source, columns []st
 	if err != nil {
 		return nil, nil, err
 	}
+	s.Doubts = doubts(src, all, objects, dropped)
 	if g := src.Grouped(); g != nil {
 		s.Format = format.Grouped(s.Format, format.Group{By: slices.Index(columns, g.By), Rows: g.Rows})
 	}
 	return s, withoutCompanions(s.Format, objects, columns), noIndex(ctx, st, objects)
 }
 
-func list(ctx context.Context, st store.Store, patterns []string) ([]store.Object, error) {
-	var all []store.Object
-	for _, p := range patterns {
+// list returns the files that a source names, and those of folders that are left out as a state.json does not list them.
+func list(ctx context.Context, st store.Store, src *jobspec.Source) (all, dropped []store.Object, err error) {
+	for _, p := range src.Files {
 		objects, err := st.List(ctx, p)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, o := range objects {
 			if !utf8.ValidString(o.URI) {
-				return nil, fault.Userf("the name of %q is not valid UTF-8, which lists of files and messages are: rename it", o.URI)
+				return nil, nil, fault.Userf("the name of %q is not valid UTF-8, which lists of files and messages are: rename it", o.URI)
 			}
 		}
-		all = append(all, objects...)
+		var out []store.Object
+		if src.Format == "" || src.Format == arrowFormat {
+			if objects, out, err = withoutCaches(ctx, st, objects); err != nil {
+				return nil, nil, err
+			}
+		}
+		all, dropped = append(all, objects...), append(dropped, out...)
 	}
 	byURI := func(a, b store.Object) int { return strings.Compare(a.URI, b.URI) }
 	slices.SortFunc(all, byURI)
-	return slices.CompactFunc(all, func(a, b store.Object) bool { return a.URI == b.URI }), nil
+	all = slices.CompactFunc(all, func(a, b store.Object) bool { return a.URI == b.URI })
+	named := func(o store.Object) bool { // by another pattern
+		_, found := slices.BinarySearchFunc(all, o, byURI)
+		return found
+	}
+	return all, slices.DeleteFunc(dropped, named), nil
 }
 
 // choose finds the format of a source and drops the listed files that are not
@@ -359,7 +372,7 @@ func namedFiles(ctx context.Context, st store.Store, patterns []string) (map[str
 
 // besideData are files that Hugging Face's save_to_disk and hub downloads put
 // next to the data: they do not decide a folder's format.
-var besideData = []string{"state.json", "dataset_info.json", "dataset_dict.json", "README.md"}
+var besideData = []string{savedState, "dataset_info.json", savedDict, "README.md"}
 
 // formatOf returns the format that the spec sets, or else the one that all files
 // with a known extension share.

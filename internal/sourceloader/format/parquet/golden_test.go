@@ -208,7 +208,8 @@ func compareGolden(t *testing.T, obj store.Object, golden [][]any, left map[stri
 			t.Errorf("%s: %d rows, want %d", obj.URI, c.Rows, len(golden))
 			continue
 		}
-		top := slices.Index(root.children, root.child(path[0].Key))
+		first, _ := root.child(column, path[0].Key) // it was resolved above
+		top := slices.Index(root.children, first)
 		for row := range golden {
 			if len(c.Bad) > 0 { // an unsigned value above 2^63-1
 				left["record error"]++
@@ -246,7 +247,8 @@ func incomparable(root *node, f field, path fieldpath.Path) string {
 		if step.Each {
 			at, _, _ = at.element()
 		} else {
-			at = place{at.node.child(step.Key), false}
+			child, _ := at.node.child("", step.Key)
+			at = place{child, false}
 		}
 	}
 	if f.leaf != nil {

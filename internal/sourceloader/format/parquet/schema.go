@@ -224,7 +224,10 @@ func (root *node) resolve(name string, path fieldpath.Path) (field, error) {
 			fixed := append(append(append(fieldpath.Path{}, path[:i]...), fieldpath.Step{Each: true}), path[i:]...)
 			return f, fault.Userf("column %q: %q is a list; write %q", name, path[:i], fixed)
 		default:
-			child := at.node.child(step.Key)
+			child, err := at.node.child(name, step.Key)
+			if err != nil {
+				return f, err
+			}
 			if child == nil {
 				return f, format.NoSuchColumn(name, root.paths())
 			}
@@ -288,13 +291,18 @@ func (n *node) annotated() (pq.Type, bool) {
 	return pq.Int32, n.converted >= convertedUint8 && n.converted <= convertedInt64
 }
 
-func (n *node) child(name string) *node {
+// child returns the field of that name, nil if there is none. Of two it cannot be known which one is meant.
+func (n *node) child(column, name string) (found *node, err error) {
 	for _, c := range n.children {
-		if c.name == name {
-			return c
+		if c.name != name {
+			continue
 		}
+		if found != nil {
+			return nil, fault.Userf("column %q: there are two fields named %q; rename one", column, name)
+		}
+		found = c
 	}
-	return nil
+	return found, nil
 }
 
 // paths lists the columns of the schema as field paths.

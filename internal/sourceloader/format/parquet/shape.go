@@ -81,7 +81,7 @@ func shapeOf(p place, path string, above, first int) (*shape, error) {
 	seen := map[string]bool{}
 	for i, c := range n.children {
 		if seen[c.name] {
-			return nil, fault.Userf("%q has two fields named %q; rename one", path, c.name)
+			return nil, fault.Userf("column %q: there are two fields named %q; rename one", path, c.name)
 		}
 		seen[c.name] = true
 		fields[i] = place{c, false}
