@@ -2,29 +2,8 @@ package preview
 
 import (
 	"github.com/millrace-data/millrace/internal/planner/plan"
-	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
-
-// beside is what a sample has beside its tokens.
-type beside struct {
-	kept, values int64 // bytes of the columns it keeps, and how many have a value
-	images       int64 // bytes, as they were read
-}
-
-// besideOf is that of all samples of a block, in its order; nil if its source keeps
-// no columns and has no images.
-func (s *source) besideOf(b *sourceloader.Block) (all []beside) {
-	if len(s.Spec.Keep) == 0 && s.Spec.Images() == nil {
-		return nil
-	}
-	for i := range b.Len() {
-		var x beside
-		x.kept, x.values, x.images = b.Beside(i)
-		all = append(all, x)
-	}
-	return all
-}
 
 // Bytes that trainers receive of an image or a kept value beside its data: see
 // assemble.AppendPixels, AppendSources, AppendKept.
@@ -59,11 +38,11 @@ func (z *sizes) addBeside(s *plan.Step) {
 					pixels += int64(patches) * int64(transform.Geometry(step).PatchBytes())
 				}
 				if images = int64(end - first); step.Decode == "loader" {
-					x.images = pixels
+					x.Images = pixels
 				}
 			}
-			z.fetched += x.kept + x.images
-			z.beside += (x.kept+x.values*valueBytes+images*embeddingBytes)*readers + pixels + images*encodedBytes
+			z.fetched += x.Kept + x.Images
+			z.beside += (x.Kept+x.Values*valueBytes+images*embeddingBytes)*readers + pixels + images*encodedBytes
 		}
 	}
 	if buf.ImageOffsets != nil { // every rank learns how many embeddings it exchanges with each

@@ -68,9 +68,9 @@ type source struct {
 // held is what stays of a block when its tokens are gone.
 type held struct {
 	places []order.Place
-	masked [][]int32 // see maskedOf
+	masked [][]int32 // see sourceloader.Outline
 	bytes  int64     // that a loader would hold
-	beside []beside
+	beside []sourceloader.Beside
 }
 
 // Open indexes the sources of a job and finds where to begin. Errors of class

@@ -3,10 +3,12 @@ package preview
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/batch"
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/plan"
-	"github.com/millrace-data/millrace/internal/sourceloader"
+	"github.com/millrace-data/millrace/internal/sourceloader/order"
 	"github.com/millrace-data/millrace/internal/sourceloader/tokenize"
 )
 
@@ -35,26 +37,64 @@ func (j *Job) Preview(ctx context.Context, q Query, progress func(step int64)) (
 		return nil, err
 	}
 	p := &Preview{Explanation: *x, Documents: make([]Document, len(x.Samples))}
-	blocks := map[plan.Want]*sourceloader.Block{}
-	number := map[string]int32{}
-	for i, name := range j.Sources() {
-		number[name] = int32(i)
+	ids, err := j.tokens(ctx, x.Samples)
+	if err != nil {
+		return nil, err
 	}
 	for i, s := range x.Samples {
-		want := plan.Want{Source: number[s.Source], Seq: s.Block}
-		if blocks[want] == nil {
-			if blocks[want], _, err = j.block(ctx, want); err != nil {
-				return nil, err
-			}
-		}
-		p.Documents[i] = Document{Sample: s, IDs: blocks[want].Sample(int(s.Index))}
-		if encoding := j.sources[want.Source].Chain.Encoding(); encoding != nil {
+		p.Documents[i] = Document{Sample: s, IDs: ids[i]}
+		if encoding := j.sources[j.numberOf(s.Source)].Chain.Encoding(); encoding != nil {
 			d := &p.Documents[i]
 			d.Text, d.LossTexts = new(textOf(encoding, d.IDs)), d.lossTexts(encoding)
 		}
 	}
 	p.Content = j.content(p)
 	return p, nil
+}
+
+// numberOf is the number of a source.
+func (j *Job) numberOf(name string) int32 { return int32(slices.Index(j.Sources(), name)) }
+
+// tokens are those of samples. Their blocks are read again, one after the other, and nothing else of them is kept.
+func (j *Job) tokens(ctx context.Context, all []Sample) ([][]int32, error) {
+	ids := make([][]int32, len(all))
+	var inOrder []plan.Want
+	blocks := map[plan.Want]map[order.Place]int{} // numbers of their samples
+	for i, s := range all {
+		want := plan.Want{Source: j.numberOf(s.Source), Seq: s.Block}
+		place, err := j.Place(ctx, plan.Ref{Source: want.Source, Seq: want.Seq, Index: s.Index})
+		if err != nil {
+			return nil, err
+		}
+		if blocks[want] == nil {
+			inOrder, blocks[want] = append(inOrder, want), map[order.Place]int{}
+		}
+		blocks[want][place] = i
+	}
+	for _, want := range inOrder {
+		if err := j.tokensOf(ctx, want, blocks[want], ids); err != nil {
+			return nil, err
+		}
+	}
+	for i, s := range all {
+		if len(ids[i]) != int(s.Tokens) {
+			return nil, fault.Userf("source %q: %s %d of %s has %d tokens, and had %d when it was planned: keep data files unchanged",
+				s.Source, s.RecordUnit, s.Record, s.File, len(ids[i]), s.Tokens)
+		}
+	}
+	return ids, nil
+}
+
+// tokensOf puts the tokens of a block's samples into ids, by their numbers.
+func (j *Job) tokensOf(ctx context.Context, want plan.Want, at map[order.Place]int, ids [][]int32) error {
+	s := j.sources[want.Source]
+	worker := s.worker()
+	defer s.idle.Put(worker)
+	return s.Source.Samples(ctx, j.store, worker, want.Seq, func(place order.Place, tokens []int32) {
+		if i, ok := at[place]; ok {
+			ids[i] = slices.Clone(tokens)
+		}
+	})
 }
 
 // lossTexts are what the runs of ids that carry loss stand for, nil if all carry loss.

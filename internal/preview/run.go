@@ -11,7 +11,6 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/plan"
 	"github.com/millrace-data/millrace/internal/planner/wire"
 	pb "github.com/millrace-data/millrace/internal/proto"
-	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/order"
 	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
@@ -149,49 +148,27 @@ func (d *drive) read(ctx context.Context) error {
 	}
 }
 
-// read reads a block and lets go of its tokens.
+// read reads a block, and keeps none of its tokens.
 func (j *Job) read(ctx context.Context, want plan.Want) (*reading, error) {
 	s, from := j.sources[want.Source], time.Now()
-	b, places, err := j.block(ctx, want)
+	worker := s.worker()
+	defer s.idle.Put(worker)
+	b, err := s.Outline(ctx, j.store, worker, want.Seq, s.bans)
 	if err != nil {
 		return nil, err
 	}
 	return &reading{
 		source: s, report: b.Report(uint32(want.Source), uint64(want.Seq)),
-		held: held{inOrder(b, places), s.maskedOf(b), b.Bytes(), s.besideOf(b)}, took: time.Since(from),
+		held: held{b.Places, b.Masked, b.Bytes(), b.Beside}, took: time.Since(from),
 	}, nil
 }
 
-// block reads a block.
-func (j *Job) block(ctx context.Context, want plan.Want) (*sourceloader.Block, []order.Place, error) {
-	s := j.sources[want.Source]
-	worker, ok := s.idle.Get().(*transform.Worker)
-	if !ok {
-		worker = s.Chain.Worker()
+// worker takes a worker of the source's chain; it goes back into idle.
+func (s *source) worker() *transform.Worker {
+	if worker, ok := s.idle.Get().(*transform.Worker); ok {
+		return worker
 	}
-	defer s.idle.Put(worker)
-	return s.ReadPlaced(ctx, j.store, worker, want.Seq, s.bans)
-}
-
-// inOrder are the places of a block's samples, in the order of the block.
-func inOrder(b *sourceloader.Block, places []order.Place) []order.Place {
-	sorted := make([]order.Place, len(places))
-	for i, at := range b.Order {
-		sorted[i] = places[at]
-	}
-	return sorted
-}
-
-// maskedOf are the bounds of the runs without loss of a block's samples, in its order;
-// nil if all tokens of the source carry loss.
-func (s *source) maskedOf(b *sourceloader.Block) (all [][]int32) {
-	if !s.Spec.Masks() {
-		return nil
-	}
-	for i := range b.Len() {
-		all = append(all, b.Masked(i))
-	}
-	return all
+	return s.Chain.Worker()
 }
 
 // hold notes that so much more, or less, is held of a source.

@@ -88,44 +88,31 @@ func (b *Block) Len() int { return len(b.Order) }
 // Sample returns the tokens of the i-th sample.
 func (b *Block) Sample(i int) []int32 { return b.tokens.at(b.spans[b.Order[i]]) }
 
-// Masked are the bounds of the i-th sample's runs of tokens without loss.
-func (b *Block) Masked(i int) []int32 {
-	if !b.hasMasks {
-		return nil
-	}
-	return b.masked[b.Order[i]]
-}
-
-// Beside is what the i-th sample has beside its tokens: the bytes of its kept values and
-// how many these are, and the bytes of its images as they were read.
-func (b *Block) Beside(i int) (kept, values, images int64) {
-	at := b.Order[i]
-	for _, column := range b.kept {
-		if v := column[at]; v != nil {
-			kept, values = kept+int64(len(v)), values+1
-		}
-	}
-	if b.hasImages {
-		for _, x := range b.images[at] {
-			images += int64(len(x.Data))
-		}
-	}
-	return kept, values, images
-}
-
 // Bytes is the memory that the samples take.
 func (b *Block) Bytes() int64 {
-	n := b.tokens.bytes() + 12*int64(cap(b.spans)) + 8*int64(len(b.Order)) + 24*int64(cap(b.places))
+	n := b.tokens.bytes() + b.frameBytes()
 	for _, col := range b.kept {
 		for _, v := range col {
-			n += int64(len(v)) + 24
+			n += keptMemory(v)
 		}
 	}
 	for _, bounds := range b.masked {
-		n += 4*int64(cap(bounds)) + 24
+		n += maskMemory(bounds)
 	}
-	return n + b.imageMemory()
+	for _, list := range b.images {
+		n += imageMemory(list)
+	}
+	return n
 }
+
+// frameBytes is the memory of what is known of all samples.
+func (b *Block) frameBytes() int64 {
+	return 12*int64(cap(b.spans)) + 8*int64(len(b.Order)) + 24*int64(cap(b.places))
+}
+
+func keptMemory(v []byte) int64 { return int64(len(v)) + 24 }
+
+func maskMemory(bounds []int32) int64 { return 4*int64(cap(bounds)) + 24 }
 
 // Report is what the planner learns of the block.
 func (b *Block) Report(source uint32, seq uint64) *pb.BlockRead {

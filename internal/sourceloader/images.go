@@ -29,13 +29,11 @@ func (r *reading) addImages(s *transform.Sample) {
 	r.block.images = append(r.block.images, list)
 }
 
-// imageMemory is what the block's images take.
-func (b *Block) imageMemory() (n int64) {
-	for _, list := range b.images {
-		n += 24
-		for i := range list {
-			n += int64(len(list[i].Data)+len(list[i].Origin)) + imageBytes
-		}
+// imageMemory is what the images of a sample take.
+func imageMemory(list []samples.Image) (n int64) {
+	n = 24
+	for i := range list {
+		n += int64(len(list[i].Data)+len(list[i].Origin)) + imageBytes
 	}
 	return n
 }

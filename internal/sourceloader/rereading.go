@@ -90,11 +90,22 @@ func (s *Source) readAgreed(ctx context.Context, st store.Store, worker *transfo
 		left.add(c)
 		left.close()
 		w.again()
+		s.rereadIndexes(int64(w.id.seq))
 		if err != nil {
 			runtime.GC() // of what was read until there, which may be as much as the loader may hold
 		}
 	}
 	return nil, s.unsteady(w.id.seq, fmt.Sprintf("%d readings in a row found different things wrong with it", readings), shortened(last))
+}
+
+// rereadIndexes has the next reading of a block take nothing from the one before it: what is kept of its files' chunks is
+// read again as well.
+func (s *Source) rereadIndexes(seq int64) {
+	for _, chunk := range s.Order.Chunks(seq) {
+		for _, unit := range s.Order.Layout.Units(chunk) {
+			s.Reread(unit)
+		}
+	}
 }
 
 // unsteady is the error of a block that is something else at each reading.
@@ -165,7 +176,11 @@ func (l *Loader) checkedOnce(ctx context.Context, id blockID, sum uint64, take f
 		if sum != 0 && sum != b.checksum() && !again {
 			again, first = true, b.checksum()
 			l.opts.Log.Warn("a block is not what it was when it was planned: it is read again", "source", id.source, "block", id.seq)
-			_, lazy := l.known(id.source)
+			src, lazy, err := l.open(ctx, id.source)
+			if err != nil {
+				return err
+			}
+			src.rereadIndexes(int64(id.seq))
 			lazy.setLast(nil)
 			return errNotAsPlanned
 		}

@@ -20,17 +20,29 @@ const (
 // add copies the tokens of one sample.
 func (s *slabs) add(tokens []int32) span {
 	if last := len(*s) - 1; last < 0 || cap((*s)[last])-len((*s)[last]) < len(tokens) {
-		size := firstSlab
+		size := 0
 		if last >= 0 {
-			size = min(2*cap((*s)[last]), lastSlab)
+			size = cap((*s)[last])
 		}
-		*s = append(*s, make([]int32, 0, max(size, len(tokens))))
+		*s = append(*s, make([]int32, 0, slabFor(len(*s), size, len(tokens))))
 	}
 	last := len(*s) - 1
 	start := len((*s)[last])
 	(*s)[last] = append((*s)[last], tokens...)
 	return span{int32(last), int32(start), int32(len(tokens))}
 }
+
+// slabFor is the size of the slab behind n others, the last of which has a size, for a sample that finds no room there.
+func slabFor(n, last, tokens int) int {
+	size := firstSlab
+	if n > 0 {
+		size = min(2*last, lastSlab)
+	}
+	return max(size, tokens)
+}
+
+// slabBytes is the memory of a slab.
+func slabBytes(tokens int) int64 { return 24 + 4*int64(tokens) }
 
 // at returns the tokens of a sample; the caller must not change them.
 func (s slabs) at(p span) []int32 {
@@ -48,7 +60,7 @@ func (s slabs) trim() {
 func (s slabs) bytes() int64 {
 	n := int64(0)
 	for _, slab := range s {
-		n += 24 + 4*int64(cap(slab))
+		n += slabBytes(cap(slab))
 	}
 	return n
 }

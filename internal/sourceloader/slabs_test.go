@@ -50,3 +50,20 @@ func TestSlabsOfSmallBlocks(t *testing.T) {
 		t.Errorf("three tokens take %d bytes", s.bytes())
 	}
 }
+
+// TestSlabSizes: sizes are those that slabs have, without their memory.
+func TestSlabSizes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 1))
+	for range 200 {
+		var s slabs
+		var sizes slabSizes
+		for range rng.IntN(60) {
+			n := rng.IntN(1 << rng.IntN(18))
+			s.add(make([]int32, n))
+			sizes.add(n)
+		}
+		if s.trim(); s.bytes() != sizes.bytes() {
+			t.Fatalf("%d slabs take %d bytes, and their sizes say %d", len(s), s.bytes(), sizes.bytes())
+		}
+	}
+}

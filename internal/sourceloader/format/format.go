@@ -4,7 +4,7 @@
 // A chunk is the unit of reading (a Parquet row group, a byte range of JSONL, a
 // tar shard, a document range of Megatron's .bin/.idx). The package owns
 // decoding and the naming of places inside a file; it never shuffles, filters
-// or tokenizes, keeps no state between calls, and reads no column that was not
+// or tokenizes, keeps no state between calls but Indexes, and reads no column that was not
 // asked for. All formats pass the conformance suite in formattest.
 package format
 
@@ -106,6 +106,9 @@ type Options struct {
 	// few it has in the file. More of them are ErrTooMany, a bad record, found before
 	// more than that is held. 0 means DefaultMaxElements.
 	MaxElements int
+	// Indexes keep where chunks are, for those that are opened next; nil keeps nothing. It is no part
+	// of what is read.
+	Indexes *Indexes
 }
 
 // DefaultChunkBytes is one ranged read: long enough that an object store's

@@ -225,6 +225,9 @@ func (s *Source) OpenUnit(ctx context.Context, st store.Store, u Unit, from form
 	return until{r, s.last.row}, nil
 }
 
+// Reread has what is kept of the chunks of a unit's file read again, when the unit is opened next.
+func (s *Source) Reread(u Unit) { s.Options.Indexes.Forget(s.Manifest.Files[u.File].Object) }
+
 func (file *File) checkCompanions(ctx context.Context, st store.Store) error {
 	for _, c := range file.Companions {
 		now, err := st.Stat(ctx, c.URI)
@@ -247,7 +250,9 @@ func find(ctx context.Context, st store.Store, src *jobspec.Source, columns []st
 	if err != nil {
 		return nil, nil, err
 	}
-	s := &Source{Options: format.Options{Columns: columns, ChunkBytes: src.ChunkBytes, MaxRecord: src.MaxRecord, MaxElements: src.MaxElements}}
+	s := &Source{Options: format.Options{
+		Columns: columns, ChunkBytes: src.ChunkBytes, MaxRecord: src.MaxRecord, MaxElements: src.MaxElements, Indexes: format.NewIndexes(),
+	}}
 	objects, err := s.choose(ctx, st, src, all)
 	if err != nil {
 		return nil, nil, err

@@ -24,7 +24,7 @@ import (
 // a row its number in the file. Of a batch, only the buffers of the wanted
 // columns are read, whole, and the dictionaries they need. In a stream, reaching
 // batch k takes two small reads for each message before it; in a file, for each
-// batch before it, to number the rows.
+// batch before it, to number the rows: with format.Indexes once, and not for each chunk.
 //
 // Columns are named as in Parquet: "meta.title", "messages[].content", and for
 // the parts of a map "meta[].key" and "meta[].value", whatever its schema calls the two.
@@ -52,13 +52,17 @@ func (Format) Name() string { return formats.Arrow }
 
 // Chunks implements format.Format. It reads the footer of a file, and the message
 // headers of a stream.
-func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, _ format.Options) (int, error) {
+func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, opt format.Options) (int, error) {
 	return columnar.Chunks(ctx, st, obj, "Arrow", func(in *input.File) (int, error) {
-		index, err := readIndex(in, obj, -1)
+		x, err := readIndex(in, obj)
 		if err != nil {
 			return 0, err
 		}
-		return index.batches, nil
+		n, err := x.count(messages{in, obj.Size})
+		if err == nil {
+			opt.Indexes.Put(obj, x, x.bytes())
+		}
+		return n, err
 	})
 }
 
@@ -101,12 +105,13 @@ func (b *recordBatch) open(opt format.Options) error {
 	if b.number < 0 {
 		return fault.Userf("record batches are numbered from 0")
 	}
-	index, err := readIndex(b.in, b.in.Object, b.number)
+	file := messages{b.in, b.in.Object.Size}
+	index, at, err := locate(file, b.in.Object, opt.Indexes, b.number)
 	if err != nil {
 		return err
 	}
-	b.firstRow, b.rows = index.firstRow, index.batch.rows()
-	loader := &loader{ctx: b.ctx, h: b.in, wanted: map[*field]bool{}, dictionaries: index.dictionaries, loaded: map[*field][]*vector{}}
+	b.firstRow, b.rows = at.firstRow, at.batch.rows()
+	loader := &loader{ctx: b.ctx, file: file, wanted: map[*field]bool{}, dictionaries: at.dictionaries, loaded: map[*field][]*vector{}}
 	for _, name := range opt.Columns {
 		path, err := fieldpath.Parse(name)
 		if err != nil {
@@ -120,10 +125,35 @@ func (b *recordBatch) open(opt format.Options) error {
 		b.columns, b.types = append(b.columns, c), append(b.types, c.path.typ())
 	}
 	if len(opt.Columns) > 0 {
-		b.root, err = loader.load(&index.batch, index.batch.header, index.root)
+		b.root, err = loader.load(&at.batch, at.batch.header, index.root)
 	}
 	b.loaded = loader.held
 	return err
+}
+
+// locate finds a batch by the index of its file, if one is kept that agrees with what the file says of the batch, else by
+// a new one.
+func locate(file messages, obj store.Object, indexes *format.Indexes, batch int) (*index, *found, error) {
+	if x, ok := indexes.Get(obj).(*index); ok {
+		before := x.bytes()
+		at, err := x.find(file, batch)
+		if after := x.bytes(); err == nil && after != before {
+			indexes.Put(obj, x, after)
+		}
+		if fault.ClassOf(err) != fault.User {
+			return x, at, err
+		}
+		indexes.Forget(obj)
+	}
+	x, err := readIndex(file.h, obj)
+	if err != nil {
+		return nil, nil, err
+	}
+	at, err := x.find(file, batch)
+	if err == nil {
+		indexes.Put(obj, x, x.bytes())
+	}
+	return x, at, err
 }
 
 // Next implements format.Reader.

@@ -83,12 +83,52 @@ func writeArrow(t testing.TB, rec arrow.RecordBatch, batches int, file bool, opt
 }
 
 func pathsIn(data []byte) ([]string, error) {
-	index, err := readIndex(bytes.NewReader(data), store.Object{Size: int64(len(data))}, -1)
+	index, err := readIndex(bytes.NewReader(data), store.Object{Size: int64(len(data))})
 	if err != nil {
 		return nil, err
 	}
 	names, _ := index.root.split()
 	return names, nil
+}
+
+// TestSparseMarks: a batch between two marks is found from the one before, in whatever order batches are asked for.
+func TestSparseMarks(t *testing.T) {
+	const n = 9
+	for _, file := range []bool{true, false} {
+		st, obj := formattest.InMemory(sampleArrow(t, n, file))
+		for most := 2; most < 2*n; most += 2 {
+			h, err := st.Open(t.Context(), obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := readIndex(h, obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.marks.Most = most
+			opt := format.Options{Columns: []string{"text", "lang"}, Indexes: format.NewIndexes()}
+			opt.Indexes.Put(obj, x, 1)
+			for k := range 3 * n {
+				batch := (5 + 4*k) % n
+				row := int64(3 * batch)
+				err := format.Read(t.Context(), Format{}, st, obj, batch, opt, func(r *format.Record) error {
+					got, want := formattest.Print(*r), []string{`"first ü" "de"`, `"" null`, `"last" "en"`}[row%3]
+					if got != fmt.Sprintf("%d: %s", row, want) {
+						t.Errorf("row %d of batch %d: %s", row, batch, got)
+					}
+					row++
+					return nil
+				})
+				if err != nil || row != int64(3*batch+3) {
+					t.Fatalf("%d marks: batch %d ends at row %d: %v", most, batch, row, err)
+				}
+			}
+			if opt.Indexes.Get(obj) != any(x) || x.marks.Len() != n {
+				t.Errorf("%d batches are known of %d", x.marks.Len(), n)
+			}
+			h.Close()
+		}
+	}
 }
 
 func TestValues(t *testing.T) {

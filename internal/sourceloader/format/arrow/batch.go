@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"io"
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
@@ -45,9 +44,9 @@ type vector struct {
 // refer to.
 type loader struct {
 	ctx          context.Context
-	h            io.ReaderAt
+	file         messages
 	wanted       map[*field]bool
-	dictionaries []message
+	dictionaries []dictionaryPlace
 	loaded       map[*field][]*vector
 	inflated     int64 // bytes so far
 	held         int64 // memory of the buffers that arrays refer to, in bytes
@@ -199,7 +198,7 @@ func (w *batchWalker) fetch() error {
 			n++
 		}
 		data := make([]byte, end-start)
-		if err := input.ReadFullAt(w.loader.h, data, w.m.body+start); err != nil {
+		if err := input.ReadFullAt(w.loader.file.h, data, w.m.body+start); err != nil {
 			return err
 		}
 		kept := false // something refers to data
@@ -282,17 +281,17 @@ func (l *loader) dictionary(f *field) ([]*vector, error) {
 	l.wanted[&values] = true
 	root := &field{kind: kindStruct, children: []*field{&values}}
 	parts := []*vector{}
-	for i := range l.dictionaries {
-		m := &l.dictionaries[i]
-		if m.header.int64(0) != f.dictionary.id {
-			continue
+	for _, at := range ofDictionary(l.dictionaries, f.dictionary.id) {
+		m, err := l.file.message(at.off)
+		if err != nil {
+			return nil, err
+		}
+		if m == nil || m.kind != headerDictionary || placeOf(at.off, m) != at {
+			return nil, fault.Userf("the dictionary %d is not at offset %d any more (damaged, or it changed)", f.dictionary.id, at.off)
 		}
 		batch, ok := m.header.table(1)
 		if !ok {
 			return nil, fault.Userf("the dictionary %d has no values (damaged)", f.dictionary.id)
-		}
-		if m.header.int8(2, 0) == 0 {
-			parts = parts[:0]
 		}
 		a, err := l.load(m, batch, root)
 		if err != nil {

@@ -31,8 +31,11 @@ func schemaOf(obj store.Object) (*field, error) {
 		return nil, err
 	}
 	defer h.Close()
-	index, err := readIndex(h, obj, -1)
-	return index.root, err
+	index, err := readIndex(h, obj)
+	if err != nil {
+		return nil, err
+	}
+	return index.root, nil
 }
 
 // pathsOf lists the columns of a local file that can be read.

@@ -69,6 +69,7 @@ func Run(t *testing.T, c Case) {
 		{"batches", checkBatches},
 		{"held", checkHeld},
 		{"changed", checkChanged},
+		{"indexes", checkIndexes},
 		{"handles", checkHandles},
 		{"cut", checkCut},
 		{"empty", checkEmpty},

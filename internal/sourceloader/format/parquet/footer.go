@@ -20,12 +20,21 @@ import (
 // file with some 2 million column chunks.
 const maxFooter = 256 << 20
 
+// index is what is kept of a file's metadata for the row groups that are opened next: the schema, and
+// where row groups are in the footer. Their columns are not kept: a read takes those of its row group from the file.
+// It is read-only once made.
+type index struct {
+	elements []element
+	groups   columnar.Marks // by their offsets in the footer
+	end      columnar.Mark  // of the row groups
+	dataEnd  int64          // offset in the file where the footer starts
+	short    bool           // the sizes of columns leave something out: see shortSizes
+}
+
 // footer is what a read needs of a file's metadata: the schema, and of
-// one row group its columns. The other row groups are walked for their row
-// counts only, so that memory does not grow with their number.
+// one row group its columns.
 type footer struct {
 	elements []element
-	groups   int   // number of row groups
 	firstRow int64 // row number in the file of the wanted group's first row
 	rows     int64 // of the wanted row group
 	columns  []columnChunk
@@ -106,52 +115,56 @@ func shortSizes(createdBy string) bool {
 	return slices.Compare(version[:], []int{1, 2, 9}) < 0
 }
 
-// readFooter reads the footer and, if group >= 0, the columns of that
-// row group. It takes two ranged reads.
-func readFooter(h io.ReaderAt, obj store.Object, group int) (*footer, error) {
+// readIndex reads the footer, which it returns as well. It takes two ranged reads.
+func readIndex(h io.ReaderAt, obj store.Object) (*index, []byte, error) {
 	const tail = 8 // length of the footer, magic
 	if obj.Size < tail+4 {
-		return nil, fault.Userf("the file has %d bytes, too few for a Parquet file (at least 12)", obj.Size)
+		return nil, nil, fault.Userf("the file has %d bytes, too few for a Parquet file (at least 12)", obj.Size)
 	}
 	var end [tail]byte
 	if err := input.ReadFullAt(h, end[:], obj.Size-tail); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	size := int64(binary.LittleEndian.Uint32(end[:4]))
 	switch magic := string(end[4:]); {
 	case magic == "PARE":
-		return nil, fault.Userf("the file is encrypted; write it without encryption, keys are not supported")
+		return nil, nil, fault.Userf("the file is encrypted; write it without encryption, keys are not supported")
 	case magic != "PAR1":
-		return nil, fault.Userf("the file ends with %q, not with PAR1: not a Parquet file, or a truncated one", magic)
+		return nil, nil, fault.Userf("the file ends with %q, not with PAR1: not a Parquet file, or a truncated one", magic)
 	case size > obj.Size-tail-4:
-		return nil, fault.Userf("the footer claims %d bytes in a file of %d: the file is damaged or truncated", size, obj.Size)
+		return nil, nil, fault.Userf("the footer claims %d bytes in a file of %d: the file is damaged or truncated", size, obj.Size)
 	case size > maxFooter:
-		return nil, fault.Userf("the footer has %d bytes, more than the limit of %d; write fewer row groups or columns", size, maxFooter)
+		return nil, nil, fault.Userf("the footer has %d bytes, more than the limit of %d; write fewer row groups or columns", size, maxFooter)
 	}
 	buf := make([]byte, size)
 	if err := input.ReadFullAt(h, buf, obj.Size-tail-size); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	f := &footer{dataEnd: obj.Size - tail - size}
-	if err := f.decode(buf, group); err != nil {
-		return nil, fmt.Errorf("reading the footer: %w", err)
+	x := &index{dataEnd: obj.Size - tail - size}
+	if err := x.decode(buf); err != nil {
+		return nil, nil, footerError(err)
 	}
-	if group >= f.groups {
-		return nil, fault.Userf("there is no row group %d: the file has %d", group, f.groups)
-	}
-	return f, nil
+	return x, buf, nil
 }
 
-func (f *footer) decode(buf []byte, group int) error {
+func footerError(err error) error { return fmt.Errorf("reading the footer: %w", err) }
+
+func (x *index) decode(buf []byte) error {
 	t := &thriftReader{buf: buf}
 	t.fields(thriftStruct, func(id int, typ byte) {
 		switch id {
 		case 2:
-			t.list(typ, func(_ int, typ byte) { f.elements = append(f.elements, readElement(t, typ)) })
+			t.list(typ, func(_ int, typ byte) { x.elements = append(x.elements, readElement(t, typ)) })
 		case 4:
-			f.groups = t.list(typ, func(i int, typ byte) { f.readGroup(t, typ, i, group) })
+			t.list(typ, func(i int, typ byte) {
+				x.end.At = int64(t.pos)
+				x.groups.Add(x.end)
+				_, rows := readGroup(t, typ, i, false)
+				x.end.Row += rows
+			})
+			x.end.At = int64(t.pos)
 		case 6:
-			f.short = shortSizes(string(t.bytes(typ)))
+			x.short = shortSizes(string(t.bytes(typ)))
 		default:
 			t.skip(typ, false)
 		}
@@ -159,27 +172,58 @@ func (f *footer) decode(buf []byte, group int) error {
 	return t.err
 }
 
-func (f *footer) readGroup(t *thriftReader, typ byte, i, wanted int) {
-	rows := int64(-1)
+// group returns what a read of a row group needs. It takes one ranged read, none if it is given the footer.
+func (x *index) group(h io.ReaderAt, number int, footerBytes []byte) (*footer, error) {
+	if number >= x.groups.Len() {
+		return nil, fault.Userf("there is no row group %d: the file has %d", number, x.groups.Len())
+	}
+	i, from := x.groups.Near(number)
+	next, end := x.groups.Behind(number, x.end)
+	var buf []byte
+	if footerBytes != nil {
+		buf = footerBytes[from.At:end.At]
+	} else {
+		buf = make([]byte, end.At-from.At)
+		if err := input.ReadFullAt(h, buf, x.dataEnd+from.At); err != nil {
+			return nil, err
+		}
+	}
+	f := &footer{elements: x.elements, dataEnd: x.dataEnd, short: x.short}
+	t := &thriftReader{buf: buf}
+	row := from.Row
+	for ; i < next; i++ {
+		columns, rows := readGroup(t, thriftStruct, i, i == number)
+		if i == number {
+			f.columns, f.firstRow, f.rows = columns, row, rows
+		}
+		row += rows
+	}
+	if t.err == nil && row != end.Row {
+		t.fail(fault.Userf("row group %d begins at row %d or %d: the file is damaged, or it changed", next, end.Row, row))
+	}
+	if t.err != nil {
+		return nil, footerError(t.err)
+	}
+	return f, nil
+}
+
+// readGroup reads row group i: its rows, and its columns if they are wanted.
+func readGroup(t *thriftReader, typ byte, i int, wanted bool) (columns []columnChunk, rows int64) {
+	rows = -1
 	t.fields(typ, func(id int, typ byte) {
 		switch {
-		case id == 1 && i == wanted:
-			t.list(typ, func(_ int, typ byte) { f.columns = append(f.columns, readColumnChunk(t, typ)) })
+		case id == 1 && wanted:
+			t.list(typ, func(_ int, typ byte) { columns = append(columns, readColumnChunk(t, typ)) })
 		case id == 3:
 			rows = t.int(typ)
 		default:
 			t.skip(typ, false)
 		}
 	})
-	switch {
-	case t.err != nil:
-	case rows < 0 || rows > columnar.MaxRows:
+	if t.err == nil && (rows < 0 || rows > columnar.MaxRows) {
 		t.fail(fault.Userf("row group %d claims %d rows (damaged)", i, rows))
-	case i == wanted:
-		f.rows = rows
-	case i < wanted:
-		f.firstRow += rows
 	}
+	return columns, rows
 }
 
 func readElement(t *thriftReader, typ byte) element {

@@ -40,11 +40,11 @@ func schemaOf(obj store.Object) (*node, error) {
 		return nil, err
 	}
 	defer in.Close()
-	f, err := readFooter(in, obj, -1)
+	x, _, err := readIndex(in, obj)
 	if err != nil {
 		return nil, err
 	}
-	return schemaTree(f.elements)
+	return schemaTree(x.elements)
 }
 
 // TestFiles reads every column of every good file and compares the

@@ -20,7 +20,8 @@ import (
 
 // Format reads Apache Parquet files: a chunk is a row group, a row its number
 // in the file. Only the footer and the pages of the wanted columns are read,
-// in ranges of up to 1 MiB, and one page of each column is in memory at a time.
+// in ranges of up to 1 MiB, and one page of each column is in memory at a time. With format.Indexes the
+// footer is read once, and then of each row group the part that is its own.
 //
 // Columns are named as the data looks to its writer, not as Parquet nests it:
 // the groups that make up a list or map are left out, so a list<struct<role,
@@ -51,13 +52,14 @@ type Format struct{}
 func (Format) Name() string { return formats.Parquet }
 
 // Chunks implements format.Format. It reads the footer.
-func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, _ format.Options) (int, error) {
+func (Format) Chunks(ctx context.Context, st store.Store, obj store.Object, opt format.Options) (int, error) {
 	return columnar.Chunks(ctx, st, obj, "Parquet", func(in *input.File) (int, error) {
-		f, err := readFooter(in, obj, -1)
+		x, _, err := readIndex(in, obj)
 		if err != nil {
 			return 0, err
 		}
-		return f.groups, nil
+		opt.Indexes.Put(obj, x, x.held())
+		return x.groups.Len(), nil
 	})
 }
 
@@ -74,7 +76,7 @@ func (Format) Open(ctx context.Context, st store.Store, obj store.Object, chunk 
 		}
 	}()
 	defer columnar.Guard(&err, "Parquet", obj)
-	if err := g.open(limits{opt.ElementLimit(), opt.RecordLimit()}); err != nil {
+	if err := g.open(opt.Indexes, limits{opt.ElementLimit(), opt.RecordLimit()}); err != nil {
 		return nil, fmt.Errorf("reading row group %d of %s: %w", chunk, obj.URI, err)
 	}
 	return g, nil
@@ -95,11 +97,28 @@ type rowGroup struct {
 	values   []format.Value
 }
 
-func (g *rowGroup) open(limits limits) error {
+// footerOf returns what is needed of the metadata of a file to read a row group, by the file's index if one is kept that
+// agrees with what the file says of the row group.
+func footerOf(in io.ReaderAt, obj store.Object, indexes *format.Indexes, group int) (*footer, error) {
+	if x, ok := indexes.Get(obj).(*index); ok {
+		if f, err := x.group(in, group, nil); fault.ClassOf(err) != fault.User {
+			return f, err
+		}
+		indexes.Forget(obj)
+	}
+	x, footer, err := readIndex(in, obj)
+	if err != nil {
+		return nil, err
+	}
+	indexes.Put(obj, x, x.held())
+	return x.group(in, group, footer)
+}
+
+func (g *rowGroup) open(indexes *format.Indexes, limits limits) error {
 	if g.number < 0 {
 		return fault.Userf("row groups are numbered from 0")
 	}
-	f, err := readFooter(g.in, g.in.Object, g.number)
+	f, err := footerOf(g.in, g.in.Object, indexes, g.number)
 	if err != nil {
 		return err
 	}

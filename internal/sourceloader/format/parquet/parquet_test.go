@@ -90,11 +90,11 @@ func sampleParquet(t testing.TB, n int, options ...pqgo.WriterOption) []byte {
 }
 
 func pathsIn(data []byte) ([]string, error) {
-	f, err := readFooter(bytes.NewReader(data), store.Object{Size: int64(len(data))}, -1)
+	x, _, err := readIndex(bytes.NewReader(data), store.Object{Size: int64(len(data))})
 	if err != nil {
 		return nil, err
 	}
-	root, err := schemaTree(f.elements)
+	root, err := schemaTree(x.elements)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func TestTokenErrors(t *testing.T) {
 func TestProjection(t *testing.T) {
 	data := sampleParquet(t, 500)
 	st, obj := formattest.InMemory(data)
-	f, err := readFooter(bytes.NewReader(data), obj, 2)
+	f, err := footerOf(bytes.NewReader(data), obj, nil, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,6 +241,70 @@ func TestProjection(t *testing.T) {
 		want := obj.Size - f.dataEnd + f.columns[field.leaf.column].size
 		if m := metered.Meter(); m.Bytes != want || m.Reads != 3 {
 			t.Errorf("%s: %d bytes in %d reads, want %d in 3", column, m.Bytes, m.Reads, want)
+		}
+	}
+}
+
+// TestSparseMarks: a row group between two marks is found from the one before.
+func TestSparseMarks(t *testing.T) {
+	data := sampleParquet(t, 500)
+	st, obj := formattest.InMemory(data)
+	whole, buf, err := readIndex(bytes.NewReader(data), obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, rows := whole.groups.Len(), sampleRows(500)
+	for most := 2; most < 2*n; most += 2 {
+		x := &index{dataEnd: whole.dataEnd, groups: columnar.Marks{Most: most}}
+		if err := x.decode(buf); err != nil || x.groups.Len() != n {
+			t.Fatalf("%d row groups, want %d: %v", x.groups.Len(), n, err)
+		}
+		opt := format.Options{Columns: []string{"text"}, Indexes: format.NewIndexes()}
+		opt.Indexes.Put(obj, x, 1)
+		for group := range n {
+			row := int64(group * sampleGroup)
+			err := format.Read(t.Context(), Format{}, st, obj, group, opt, func(r *format.Record) error {
+				if r.Row != row || string(r.Values[0].Bytes) != rows[row].Text {
+					t.Errorf("row %d of group %d: %d, %q", row, group, r.Row, r.Values[0].Bytes)
+				}
+				row++
+				return nil
+			})
+			if err != nil || row != int64(min((group+1)*sampleGroup, 500)) {
+				t.Fatalf("%d marks: group %d of %d ends at row %d: %v", most, group, n, row, err)
+			}
+		}
+	}
+}
+
+// TestIndexDiffers: an index that does not agree with what the file says of a row group is not used: the footer is read again.
+func TestIndexDiffers(t *testing.T) {
+	data := sampleParquet(t, 50)
+	st, obj := formattest.InMemory(data)
+	good, _, err := readIndex(bytes.NewReader(data), obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := *good
+	bad.groups = columnar.Marks{}
+	for i := range good.groups.Len() {
+		_, mark := good.groups.Near(i)
+		mark.Row += int64(i)
+		bad.groups.Add(mark)
+	}
+	opt := format.Options{Columns: []string{"text"}, Indexes: format.NewIndexes()}
+	for range 2 {
+		opt.Indexes.Put(obj, &bad, 1)
+		row := int64(sampleGroup)
+		err := format.Read(t.Context(), Format{}, st, obj, 1, opt, func(r *format.Record) error {
+			if r.Row != row {
+				t.Errorf("row %d is numbered %d", row, r.Row)
+			}
+			row++
+			return nil
+		})
+		if err != nil || row != 2*sampleGroup || opt.Indexes.Get(obj) == any(&bad) {
+			t.Errorf("the row group ends before row %d: %v", row, err)
 		}
 	}
 }

@@ -49,6 +49,9 @@ func (f *footer) held() int64 {
 	return int64(chunkBytes*cap(f.columns) + elementBytes*cap(f.elements))
 }
 
+// held is the memory of the index, in bytes, about.
+func (x *index) held() int64 { return x.groups.Bytes() + elementBytes*int64(cap(x.elements)) }
+
 const (
 	chunkBytes   = 56  // memory of a columnChunk
 	elementBytes = 320 // of an element and its node, with a short name
