@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
+import sys
 import threading
 import time
 
@@ -14,7 +16,8 @@ from conftest import check_batch, take
 from processes import until
 
 import millrace
-from millrace import acks, attention, messages, rpc
+from millrace import acks, attention, messages, rpc, sources
+from millrace import loader as loaders
 
 PREFETCH = pytest.mark.parametrize("prefetch", [0, 2])
 LOST = [
@@ -54,6 +57,60 @@ def test_a_broken_stream_is_asked_for_again(serve, open_loader, prefetch, frames
     check_steps(service, loader, range(5))
     assert [r.step for r in service.requests("Batch")].count(1) == 2
     assert loader.stats.retries == 2 and service.count("Join") == 1
+
+
+class CtrlC:
+    """Raises KeyboardInterrupt in this thread, in next(), where the given number of calls was made.
+
+    A signal falls where a function begins or a call has returned.
+    """
+
+    FILES = (loaders.__file__, sources.__file__)
+
+    def __init__(self, calls):
+        self.left = calls
+
+    def __enter__(self):
+        sys.setprofile(self.profile)
+        return self
+
+    def __exit__(self, *error):
+        sys.setprofile(None)
+        return error[0] is KeyboardInterrupt
+
+    def profile(self, frame, event, _):
+        if event in ("call", "c_return") and frame.f_code.co_filename in self.FILES:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+
+# The last is that of a trainer that computes for long between two steps.
+@pytest.mark.parametrize("prefetch, trains", [(0, 0), (2, math.inf), (2, 0)])
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_an_interrupt_loses_no_step(
+    serve, open_loader, monkeypatch, prefetch, trains, microbatches
+):
+    """Wherever in next() it falls. It may take the batch along that was about to be returned."""
+    monkeypatch.setattr(sources, "TRAINS", trains)
+    service = serve(microbatches=microbatches)
+    loader = open_loader(service, prefetch=prefetch)
+    next(loader)
+    due = calls = 1
+    ended = 0  # times in a row that next() ended before the interrupt
+    while ended < 2 * microbatches:
+        if prefetch:
+            until(lambda: loader._source._ready)
+        with CtrlC(calls) as interrupt:
+            next(loader)
+            due += 1
+        batch = next(loader)
+        number = loader.step * microbatches + loader.microbatch
+        assert number - due in (0, 1), f"after an interrupt at call {calls}"
+        check_batch(service, batch, *divmod(number, microbatches))
+        due, calls = number + 1, calls + 1
+        ended = ended + 1 if interrupt.left > 0 else 0
+    assert calls > 10
 
 
 @PREFETCH

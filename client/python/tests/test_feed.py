@@ -83,6 +83,36 @@ def test_what_was_not_trained_on_comes_again(serve):
     data.close()
 
 
+def test_a_newer_iteration_ends_the_one_before(serve):
+    """As a look at a batch begins one: a loop that went on would pass over batches."""
+    data = feed(serve())
+    loop = iter(data)
+    fetched = [next(loop) for _ in range(3)]
+    look = iter(data)  # nothing was asked of it so far
+    fetched.append(next(loop))
+    data.trained(fetched[0])
+    check(next(look), 1)
+    over = pytest.raises(millrace.UserError, match="another iteration of the same data has begun")
+    with over:
+        next(loop)
+    with over:
+        data.trained(fetched[2])
+    data.trained(fetched[1].to("cpu"))  # what was given to both
+    for batch in ([], [fetched[2]]):
+        with over:
+            data.trained(*batch)
+    check_state(data.state_dict(), 2)
+    check(next(look), 2)
+    check(next(data), 2)
+    with over:
+        next(look)
+    data.trained()
+    check(next(data), 3)
+    check(next(iter(data)), 3)
+    assert data.count == 3
+    data.close()
+
+
 def test_before_anything_was_trained_on(serve):
     data = feed(serve())
     next(data)
@@ -94,7 +124,7 @@ def test_before_anything_was_trained_on(serve):
         data.load_state_dict(state)
         check(next(data), 0)
     data.trained()
-    with pytest.raises(millrace.UserError, match="did not come from this feed"):
+    with pytest.raises(millrace.UserError, match="it did not come from this feed"):
         data.trained()
     for state in (start, {}):
         with pytest.raises(millrace.UserError, match="no token to go back by"):
@@ -163,7 +193,7 @@ def test_a_worker_that_died_ends_no_feed(persistent):
                 number += 1
             except (RuntimeError, OSError, EOFError):  # the last two of what it had sent
                 errors += 1
-        assert errors == 1
+        assert 1 <= errors <= 2  # torch's handler of signals may tell of it before
         check_state(data.state_dict(), 3)
 
 

@@ -6,8 +6,12 @@ torchtitan. The lane that installs them is ``make py-frameworks``.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
+import json
 import math
+import pickle
 import types
 
 import numpy as np
@@ -71,6 +75,21 @@ def test_jax_loss_of_packed_rows(tmp_path):
             assert labels == int(weights.sum()) > 100
             assert math.isclose(got, want, rel_tol=1e-4)
         data.close()
+
+
+def test_jax_states(serve):
+    """As get_state() and state_dict() return them; anything else is a UserError."""
+    with contextlib.closing(millrace.jax.Iterator(serve().address, dp_rank=0)) as data:
+        next(data.loader)
+        saved = data.get_state()
+        values = json.loads(saved)
+        for state in (saved, saved.decode(), bytearray(saved), data.state_dict()):
+            data.set_state(state)
+            assert data.get_state() == saved
+        damaged = [json.dumps({**values, "token": t}).encode() for t in ("%%%", "abc", None, 7)]
+        for state in (b"x", b"{}", b"[1]", b"\xff", b"null", None, 5, *damaged):
+            with pytest.raises(millrace.UserError, match="is no state as JSON"):
+                data.set_state(state)
 
 
 def test_jax_sharding(tmp_path):
@@ -159,6 +178,29 @@ def test_trainer_wants_its_own_format(tmp_path):
         feed.close()
 
 
+def test_trainer_that_other_data_are_attached_to(tmp_path):
+    """It trains on those, and no longer tells the first of what it does."""
+    _, model = llama()
+    pytest.importorskip("accelerate", reason="accelerate is not installed: pip install accelerate")
+    import transformers
+
+    import millrace.transformers
+
+    args = transformers.TrainingArguments(
+        output_dir=str(tmp_path / "out"), max_steps=3, use_cpu=True, report_to=[], save_steps=100
+    )
+    made = transformers.Trainer(model=model.float(), args=args)
+    with real_service(write_job(tmp_path / "job", dp=1, format="hf")) as address:
+        first = millrace.transformers.attach(made, address, timeout=60)
+        made.train()
+        first.close()
+    with real_service(write_job(tmp_path / "job2", dp=1, format="hf")) as address:
+        second = millrace.transformers.attach(made, address, timeout=60)
+        made.train()
+        assert (first.count, second.count) == (3, 3)
+        second.close()
+
+
 # ---- Lightning and Accelerate ----
 
 
@@ -177,16 +219,22 @@ def test_lightning_tells_the_feed_of_the_data_it_fits(tmp_path):
             told, other = trainer.callbacks
             assert other == "of the user" and told._feed is data.feed
         batch = next(iter(both[0].feed))
-        trainer.callbacks[0].on_train_batch_end()
+        module = types.SimpleNamespace(training_step=lambda batch: None)
+        trainer.callbacks[0].on_train_batch_end(trainer, module, None, batch, 0)
         assert both[0].feed.state_dict() == batch.state_dict()
         for data in both:
             data.feed.close()
 
 
-def fit(address, folder, resume=None, count=None, **options):
+def place(batch):
+    return 4 * batch.step + batch.microbatch
+
+
+def fit(address, folder, resume=None, count=None, each=0, look=None, **options):
     """Fits a model of one number by Lightning; returns the numbers of the batches trained on.
 
-    Each epoch leaves a checkpoint.
+    Each epoch leaves a checkpoint. each: batches that the training step takes itself.
+    look: the batch at which the step looks at one more.
     """
     from lightning import pytorch as pl
 
@@ -201,11 +249,18 @@ def fit(address, folder, resume=None, count=None, **options):
             self.weight = torch.nn.Parameter(torch.ones(()))
 
         def training_step(self, batch):
-            places.append(4 * batch.step + batch.microbatch)
+            places.append(place(batch))
+            if places[-1] == look:
+                next(iter(self.trainer.train_dataloader))
             return self.weight * 2
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    class Taking(Module):
+        def training_step(self, dataloader_iter):
+            places.extend([place(next(dataloader_iter)[0]) for _ in range(each)])
+            return self.weight * 2
 
     save = pl.callbacks.ModelCheckpoint(folder, "{epoch}", save_top_k=-1)
     trainer = pl.Trainer(
@@ -213,7 +268,8 @@ def fit(address, folder, resume=None, count=None, **options):
         limit_train_batches=count, **options,
     )  # fmt: skip
     data = millrace.lightning.DataModule(address, timeout=30)
-    trainer.fit(Module(), datamodule=data, ckpt_path=resume, weights_only=False)
+    module = Taking() if each else Module()
+    trainer.fit(module, datamodule=data, ckpt_path=resume, weights_only=False)
     return places
 
 
@@ -247,6 +303,35 @@ def test_lightning_ends_with_the_data(tmp_path):
         count = sum(1 for _ in loader)
     with real_service(spec) as address:
         assert fit(address, tmp_path / "saved", max_epochs=-1) == list(range(count))
+    with real_service(spec) as address:
+        assert fit(address, tmp_path / "epochs", max_epochs=9, min_epochs=3) == list(range(count))
+    refused = pytest.raises(millrace.UserError, match=f"{count} batches.*min_steps is {count + 1}")
+    with real_service(spec) as address, refused:
+        fit(address, tmp_path / "steps", max_epochs=9, min_steps=count + 1)
+    each = next(n for n in range(2, count) if count % n)  # the last ones are too few
+    with real_service(spec) as address:
+        places = fit(address, tmp_path / "each", each=each, max_epochs=9)
+        assert places == list(range(count // each * each))
+
+
+def test_lightning_steps_that_take_several_batches(tmp_path):
+    """All that a step took was trained on: at a resume, and in the next epoch."""
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install lightning")
+    with real_service(write_job(tmp_path / "job", dp=1, format="hf")) as address:
+        places = fit(address, tmp_path / "saved", count=4, each=2, max_epochs=2)
+        assert places == list(range(8))
+    with real_service(write_job(tmp_path / "job2", dp=1, format="hf")) as address:
+        path = tmp_path / "saved" / "epoch=1.ckpt"
+        places = fit(address, tmp_path / "again", path, count=4, each=2, max_epochs=3)
+        assert places == list(range(8, 12))
+
+
+def test_a_look_at_a_batch_ends_lightning(tmp_path):
+    """It would train on batches twice."""
+    pytest.importorskip("lightning", reason="lightning is not installed: pip install lightning")
+    refused = pytest.raises(millrace.UserError, match="another iteration of the same data")
+    with real_service(write_job(tmp_path / "job", dp=1, format="hf")) as address, refused:
+        fit(address, tmp_path / "saved", max_steps=8, look=3)
 
 
 def test_accelerate_goes_back_within_an_iteration(tmp_path):
@@ -272,6 +357,26 @@ def test_accelerate_goes_back_within_an_iteration(tmp_path):
         data.close()
 
 
+def test_a_look_at_a_batch_ends_an_accelerate_iterator(tmp_path):
+    """It would pass over batches."""
+    reason = "accelerate is not installed: pip install accelerate"
+    accelerator = pytest.importorskip("accelerate", reason=reason).Accelerator(cpu=True)
+    import millrace.accelerate
+
+    with real_service(write_job(tmp_path, dp=1, format="hf")) as address:
+        data = millrace.accelerate.prepare(accelerator, address)
+        places, refused = [], pytest.raises(millrace.UserError, match="another iteration")
+        with refused:
+            for batch in data:
+                places.append(place(batch))
+                if len(places) == 3:
+                    more = iter(data)
+                    places.append(place(next(more)))
+        assert places == [0, 1, 2, 3] and place(next(more)) == 4
+        assert data.state_dict()["step"] == 1
+        data.close()
+
+
 def test_an_error_ends_no_accelerate_iterator(tmp_path):
     reason = "accelerate is not installed: pip install accelerate"
     accelerator = pytest.importorskip("accelerate", reason=reason).Accelerator(cpu=True)
@@ -294,6 +399,26 @@ def test_an_error_ends_no_accelerate_iterator(tmp_path):
 
 
 # ---- torchtitan ----
+
+
+def test_torchtitan_options():
+    """The loader's options may be given on torchtitan's command line."""
+    reason = "torchtitan is not installed: pip install torchtitan"
+    loaders = pytest.importorskip("torchtitan.components.dataloader", reason=reason)
+    tyro = pytest.importorskip("tyro", reason=reason)
+    made = millrace.torchtitan.DataLoader.Config(address="a:1", options={"cp_rank": 0})
+    assert isinstance(made, loaders.BaseDataLoader.Config)
+    assert pickle.loads(pickle.dumps(made)) == made
+
+    @dataclasses.dataclass
+    class Job:
+        dataloader: loaders.BaseDataLoader.Config
+
+    Job.__annotations__["dataloader"] = loaders.BaseDataLoader.Config
+    job = tyro.cli(Job, default=Job(made), args=["--dataloader.address", "b:2"])
+    assert (job.dataloader.address, job.dataloader.options) == ("b:2", {"cp_rank": 0})
+    with pytest.raises(millrace.UserError, match="leave it out"):
+        dataclasses.replace(made, dataset="c4").build(dp_rank=0, dp_world_size=1)
 
 
 def test_torchtitan_masks(tmp_path):

@@ -20,7 +20,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from millrace.feed import Feed, feed_of
+from millrace.errors import UserError
+from millrace.feed import OVER, Feed, feed_of
 from millrace.state import State, StateNames
 from millrace.torch import Batch, keep
 
@@ -40,7 +41,8 @@ class _Fetched(IterableDataset[Batch]):
 class Data(StateNames):
     """The batches of one process on its device. Its state is that of the last one yielded.
 
-    Iterating again goes on, it does not start again. After LostError next() may be called again.
+    Iterating again goes on, it does not start again, and ends the iteration before it. After
+    LostError next() may be called again.
     """
 
     def __init__(self, accelerator: Any, feed: Feed) -> None:
@@ -48,6 +50,7 @@ class Data(StateNames):
 
         self.feed = feed
         self.loads = 0  # of states
+        self.newest = 0  # the number of the last iteration that began
         # Alone as far as Accelerate knows: it moves batches to the device, and looks one
         # ahead so that gradients of the last ones are applied. It has nothing to deal out.
         self.batches = prepare_data_loader(
@@ -77,14 +80,22 @@ class Data(StateNames):
 
 
 class _Batches(Iterator[Batch]):
-    """An iterator over Accelerate's batches of a feed, which only the end of data ends."""
+    """An iterator over Accelerate's batches of a feed.
+
+    Only the end of data ends it, and a newer one.
+    """
 
     def __init__(self, data: Data) -> None:
         self._data = data
+        self._number = 0  # among those of the data; 0: it has not begun
         self._inner: Any = None
         self._loads = 0  # that _inner knows of
 
     def __next__(self) -> Batch:
+        if not self._number:
+            self._number = self._data.newest = self._data.newest + 1
+        if self._number != self._data.newest:
+            raise UserError(OVER)
         if self._inner is not None and self._loads != self._data.loads:
             self._inner = None  # what it has fetched is of before
             self._data.batches.end()
@@ -97,7 +108,7 @@ class _Batches(Iterator[Batch]):
         except Exception:
             self._inner = None  # it is at its end; what it had fetched, the feed gives the next one
             raise
-        self._data.feed.trained()
+        self._data.feed.trained(batch)
         return batch
 
 

@@ -3,8 +3,9 @@
 A Feed hands out the batches of a Dataset, or of a DataLoader of one, in order, and is
 told which were trained on. Its state is that of the last of them. Whatever was fetched and
 not trained on is handed out again by the next iteration: no batch is lost at the end of a
-trainer's epoch, nor at a resume. The adapters to Lightning, Transformers and Accelerate
-are made of it; it never looks into a batch.
+trainer's epoch, nor at a resume. The newest iteration has them, and an older one is over
+then: two of them would train on some batches twice, and pass over others. The adapters to
+Lightning, Transformers and Accelerate are made of it; it never looks into a batch.
 """
 
 from __future__ import annotations
@@ -22,14 +23,40 @@ from millrace.torch import Batch, Dataset
 
 __all__ = ["Feed", "feed_of"]
 
+# What to say where a loop goes on that is not the newest.
+OVER = (
+    "another iteration of the same data has begun, as next(iter(data)) does, and was given the "
+    "batches that this one had and that were not trained on: this one is over. To look at a batch, "
+    "keep the one that the loop gives, or ask millrace.peek(address, step)"
+)
+
+
+class _Iteration(Iterator[Batch]):
+    """An iterator over a feed's batches, from its first next() until a newer one begins."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._number = 0  # among those of the feed; 0: it has not begun
+
+    def __next__(self) -> Batch:
+        """Returns the next batch. Raises StopIteration and TopologyChanged as Loader does.
+
+        Before a change of topology come the end of what was fetched and its training, and
+        then, in the next iteration, TopologyChanged.
+        """
+        if not self._number:
+            self._number = self._feed._begin()
+        return self._feed._next(self._number)
+
 
 class Feed(StateNames):
-    """An iterator over a rank's batches, for the trainer that calls trained().
+    """The batches of a rank, for the trainer that calls trained().
 
     source: a Dataset, or a DataLoader of one. Worker processes of the DataLoader live as
         long as the feed. The feed owns the dataset's position: nobody else iterates it.
 
-    Iterating again goes on after the last batch that was trained on.
+    Iterating again goes on after the last batch that was trained on, and ends the iteration
+    before it. next() of the feed itself is of an iteration of its own.
     """
 
     def __init__(self, source: Dataset | DataLoader[Batch]) -> None:
@@ -48,23 +75,35 @@ class Feed(StateNames):
         self._loaded: State | None = None
         self._changed: TopologyChanged | None = None  # to be raised by the next iteration
         self._ended = False  # there is no batch that was not fetched
+        self.count = 0  # of batches trained on in this process
+        self._newest = self._own = 0  # numbers of iterations: the last that began, that of next()
 
     def __iter__(self) -> Iterator[Batch]:
-        self._again.extendleft(reversed(self._fetched))
-        self._fetched.clear()
-        return self
+        return _Iteration(self)
 
     def __next__(self) -> Batch:
-        """Returns the next batch. Raises StopIteration and TopologyChanged as Loader does.
+        if self._own != self._newest:
+            self._own = self._begin()
+        return self._next(self._own)
 
-        Before a change of topology come the end of what was fetched and its training, and
-        then, in the next iteration, TopologyChanged.
-        """
-        batch = self._again.popleft() if self._again else self._next()
+    def _begin(self) -> int:
+        """Begins another iteration, with what was not trained on; returns its number."""
+        self._put_back()
+        self._newest += 1
+        return self._newest
+
+    def _put_back(self) -> None:
+        self._again.extendleft(reversed(self._fetched))
+        self._fetched.clear()
+
+    def _next(self, iteration: int) -> Batch:
+        if iteration != self._newest:
+            raise UserError(OVER)
+        batch = self._again.popleft() if self._again else self._fetch()
         self._fetched.append(batch)
         return batch
 
-    def _next(self) -> Batch:
+    def _fetch(self) -> Batch:
         for batch in (self._trained, *self._fetched):
             if batch is not None:
                 batch.hold()
@@ -94,9 +133,13 @@ class Feed(StateNames):
             return
         last = self._fetched[-1] if self._fetched else self._trained
         state = last.state_dict() if last is not None else self._loaded
-        if state is not None:
-            self._end_worker()
-            self.dataset.load_state_dict(state)
+        if state is None:
+            return
+        for _ in range(2):
+            with contextlib.suppress(RuntimeError):  # PyTorch's handler of signals says it, too
+                self._end_worker()
+                self.dataset.load_state_dict(state)
+                return
 
     def _end_worker(self) -> None:
         if self._batches is not None:
@@ -106,15 +149,34 @@ class Feed(StateNames):
         self._batches = None
 
     @property
+    def exhausted(self) -> bool:
+        """Whether there is no batch left that was not fetched."""
+        return self._ended
+
+    @property
     def ended(self) -> bool:
         """Whether the data is at its end, and all of it was trained on."""
         return self._ended and not self._again and not self._fetched
 
-    def trained(self) -> None:
-        """Notes that the trainer is done with the oldest batch that it fetched."""
+    def trained(self, batch: Any = None) -> None:
+        """Notes that the trainer is done with the oldest batch that it fetched.
+
+        batch: that batch, or whatever the trainer made of it, if it knows; another one is
+            refused.
+        """
         if not self._fetched:
-            raise UserError("a batch was trained on that did not come from this feed")
+            why = OVER if self._again else "it did not come from this feed, or came a second time"
+            raise UserError(f"a batch was trained on that is not due: {why}")
+        due = self._fetched[0]
+        if isinstance(batch, Batch) and _place(batch) != _place(due):
+            raise UserError(f"{_place(batch)} was trained on where {_place(due)} was due: {OVER}")
         self._trained = self._fetched.popleft()
+        self.count += 1
+
+    def trained_all(self) -> None:
+        """Notes that the trainer is done with every batch that it fetched."""
+        while self._fetched:
+            self.trained()
 
     @property
     def loaded(self) -> bool:
@@ -142,7 +204,7 @@ class Feed(StateNames):
                     "the state is of before any batch, and has no token to go back by: begin with "
                     "a new loader, or load the state of a later checkpoint"
                 )
-            iter(self)
+            self._put_back()
             return
         loaded = checked(state)
         self._end_worker()
@@ -155,6 +217,10 @@ class Feed(StateNames):
     def close(self) -> None:
         """Closes the loader of this process."""
         self.dataset.close()
+
+
+def _place(batch: Batch) -> str:
+    return f"microbatch {batch.microbatch} of step {batch.step}"
 
 
 def feed_of(source: Any, rank: int, size: int, options: dict[str, Any]) -> Feed:

@@ -74,9 +74,9 @@ class Iterator(StateNames):
         """Returns the state as JSON, which is how Grain's checkpoint handler keeps it."""
         return json.dumps(to_json(self.state_dict())).encode()
 
-    def set_state(self, state: bytes) -> None:  # type: ignore[override]
-        """Goes on after what get_state() returned."""
-        self.load_state_dict(from_json(json.loads(state)))
+    def set_state(self, state: bytes | State) -> None:
+        """Goes on after what get_state() returned, or state_dict()."""
+        self.load_state_dict(state if isinstance(state, dict) else from_json(state))
 
     def close(self) -> None:
         """Closes the loader."""

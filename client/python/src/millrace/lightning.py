@@ -4,12 +4,14 @@
     trainer.fit(model, datamodule=data, ckpt_path="last")
 
 Lightning fetches one batch ahead. The state that this saves is that of the last batch
-trained on, so that a resume trains on each batch once. It is made for both packages,
-``lightning`` and ``pytorch_lightning``.
+trained on, so that a resume trains on each batch once. A ``training_step(self, dataloader_iter)``
+takes as many batches as it likes, and has trained on all of them when it returns. It is made for
+both packages, ``lightning`` and ``pytorch_lightning``.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 from typing import Any
@@ -39,12 +41,34 @@ class _Trained(lightning.Callback):
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
+        self._before = 0  # batches trained on before this epoch
 
-    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
-        self._feed.trained()
+    def on_train_epoch_start(self, *_: Any, **__: Any) -> None:
+        self._before = self._feed.count
 
-    def on_train_epoch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        if self._feed.ended and not trainer.should_stop:
+    def on_train_batch_end(
+        self, trainer: Any, module: Any, outputs: Any, batch: Any, *_: Any, **__: Any
+    ) -> None:
+        if _takes_iterator(module):  # nothing is fetched ahead
+            self._feed.trained_all()
+        else:
+            self._feed.trained(batch)
+
+    def on_train_epoch_end(self, trainer: Any, module: Any, *_: Any, **__: Any) -> None:
+        feed = self._feed
+        idle = feed.count == self._before
+        # A step that takes several batches, and got too few, never trains on those.
+        stuck = idle and feed.exhausted and _takes_iterator(module)
+        if not feed.ended and not stuck:
+            return
+        if idle and (trainer.min_steps or 0) > trainer.global_step:
+            raise UserError(
+                f"the data is at its end after {feed.count} batches of this process, at "
+                f"global_step {trainer.global_step}, and min_steps is {trainer.min_steps}: it "
+                f"cannot be reached. Set min_steps to {trainer.global_step} at most, or give the "
+                "job more epochs (mix.epochs)"
+            )
+        if not trainer.should_stop:
             LOG.info("the data is at its end, and with it the training")
             trainer.should_stop = True  # more epochs would have no batch
 
@@ -64,6 +88,11 @@ class _Trained(lightning.Callback):
         self._feed.load_state_dict(state)
 
 
+def _takes_iterator(module: Any) -> bool:
+    """Says whether the training step is given the iterator and not a batch: by this name."""
+    return "dataloader_iter" in inspect.signature(module.training_step).parameters
+
+
 def _of_loop(checkpoint: dict[str, Any]) -> Any:
     """Returns the state as Lightning's own loop keeps it, in the middle of an epoch; or None."""
     loop = checkpoint.get("loops", {}).get("fit_loop", {}).get("state_dict", {})
@@ -79,7 +108,8 @@ class DataModule(lightning.LightningDataModule):
         address; options are those of millrace.connect(), with dp_rank and dp_size by
         default the trainer's global_rank and world_size.
 
-    A checkpoint without the data's state is refused. Where the data ends, the training does.
+    A checkpoint without the data's state is refused. Where the data ends, the training does;
+    UserError if ``min_steps`` wants more.
     """
 
     def __init__(self, source: Any = None, **options: Any) -> None:

@@ -142,7 +142,7 @@ class Loader(state.StateNames):
         if self._done is not None:
             session.advance(self._done)
         with session.stood.still(began if self._stats.batches else None):
-            step = source.take(until)
+            step = source.take(until, self._done)
         if self._done not in (None, step.step):
             raise BugError(f"step {step.step} came when step {self._done} was due")
         self._done = step.step
@@ -493,7 +493,7 @@ class Loader(state.StateNames):
         if self._source is None and self._config.prefetch:
             self._source = Prefetcher(session, self._done, self._config.prefetch)
         elif self._source is None:
-            self._source = InPlace(session, self._done)
+            self._source = InPlace(session)
         return self._source
 
     def _joined(self) -> JoinReply:

@@ -32,7 +32,11 @@ Taken = tuple[int, float, Any]
 
 
 class Source(Protocol):
-    """Steps in order, from the session's position on."""
+    """Steps in order, from the session's position on.
+
+    One that is asked for again comes again: an interrupt, such as Ctrl-C, may have kept it from
+    the trainer.
+    """
 
     def prompt(self, now: float, done: int | None, waited: float, last: Any) -> Step | None:
         """Returns the step after ``done`` if it is there; None: ask take().
@@ -41,8 +45,8 @@ class Source(Protocol):
         are said later, and ``last``, which the trainer is done with, is let go of then.
         """
 
-    def take(self, until: float) -> Step:
-        """Returns the next step, or the end of data (again and again)."""
+    def take(self, until: float, due: int | None) -> Step:
+        """Returns the step that is due (None: the first), or the end of data, again and again."""
 
     def flush(self, seconds: float) -> None:
         """Waits until the service knows how far the trainer is, ``seconds`` at the most."""
@@ -54,23 +58,18 @@ class Source(Protocol):
 class InPlace:
     """Asks for each step when it is wanted."""
 
-    def __init__(self, session: Session, step: int | None) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
-        self._step = step
 
     def prompt(self, now: float, done: int | None, waited: float, last: Any) -> Step | None:
         return None
 
-    def take(self, until: float) -> Step:
-        what = "the first step" if self._step is None else f"step {self._step}"
+    def take(self, until: float, due: int | None) -> Step:
+        what = "the first step" if due is None else f"step {due}"
         with self._session.logged(what, until):
-            if self._step is None:
-                self._step = self._session.joined(until).next_step
-            self._session.tell(self._step + 1)
-            step = self._session.batch(self._step, until)
-        if not step.end:
-            self._step += 1
-        return step
+            step = self._session.joined(until).next_step if due is None else due
+            self._session.tell(step + 1)
+            return self._session.batch(step, until)
 
     def flush(self, seconds: float) -> None:
         """Does nothing: the last request said so."""
@@ -93,6 +92,7 @@ class Prefetcher:
         self._depth = depth
         self._taken = step  # the next one that the trainer takes; None: it has not joined
         self._ready: deque[Step] = deque()
+        self._given: Step | None = None  # the last one that left _ready, or is about to
         self._error: Error | None = None
         self._gave = time.monotonic()  # to the trainer
         self._change = threading.Condition()
@@ -110,6 +110,7 @@ class Prefetcher:
             step = self._ready[0]
             if now - self._gave < TRAINS or step.step != done or step.end or self._acks.moved:
                 return None
+            self._given = step
             self._ready.popleft()
         except IndexError:  # the last one may be dropped by close()
             return None
@@ -117,22 +118,34 @@ class Prefetcher:
         self._took.put((done, waited, last))
         return step
 
-    def take(self, until: float) -> Step:
+    def take(self, until: float, due: int | None) -> Step:
         told = self._tell(1)
         with self._change:
-            if not self._ready:
-                self._wait(until)
-            if self._acks.moved is not None:
-                raise self._acks.moved
-            if self._ready[0].end:
-                return self._ready[0]
-            step = self._ready.popleft()
+            step = self._given
+            if step is None or due not in (None, step.step):
+                step = self._next(until)
+            if step.end:
+                return step
             self._taken = step.step + 1
             if not self._session.streams:  # else the thread does not wait for room
                 self._change.notify_all()
         if not told:
             self._took.put((step.step, self._session.stood.seconds(), None))
         self._gave = time.monotonic()
+        return step
+
+    def _next(self, until: float) -> Step:
+        """Takes the next step out of those that are ready; waits for it. _change is held."""
+        if self._ready and self._ready[0] is self._given:  # interrupted before it left
+            self._ready.popleft()
+        if not self._ready:
+            self._wait(until)
+        if self._acks.moved is not None:
+            raise self._acks.moved
+        step = self._ready[0]
+        if not step.end:
+            self._given = step
+            self._ready.popleft()
         return step
 
     def _tell(self, more: int) -> bool:
@@ -194,6 +207,7 @@ class Prefetcher:
         self._session.close()
         with self._change:
             self._ready.clear()
+            self._given = None
             self._error = rpc.Closed("the loader was closed")
             self._change.notify_all()
         self._took.put(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 from typing import Any
 
 from millrace.config import step_number, whole
@@ -78,9 +79,24 @@ def to_json(state: State) -> dict[str, Any]:
     return {**state, "token": base64.b64encode(state["token"]).decode()}
 
 
-def from_json(state: dict[str, Any]) -> State:
-    """Returns the state that to_json() wrote."""
-    return {**state, "token": base64.b64decode(state["token"])}
+def from_json(state: Any) -> State:
+    """Returns the state that to_json() wrote, as its values or as their text.
+
+    Raises UserError for anything else.
+    """
+    try:
+        values = json.loads(state) if isinstance(state, (bytes, bytearray, str)) else state
+        return {**values, "token": base64.b64decode(values["token"], validate=True)}
+    except (TypeError, ValueError, KeyError) as error:
+        raise UserError(
+            f"{_short(state)} is no state as JSON, an object with a token in base64 as get_state() "
+            f"returns it ({type(error).__name__}: {error}): keep it whole in the checkpoint"
+        ) from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class StateNames:

@@ -5,9 +5,10 @@
         ...
 
 In a torchtitan config, ``millrace.torchtitan.DataLoader.Config(address="planner:7070")``
-takes the place of its own data loader's. Positions restart in each document, so that
-torchtitan's masks separate documents; labels are shifted, with -100 where there is no loss.
-Images (pixel_values and image_grid_thw) keep their shape beside the input.
+takes the place of its own data loader's; ``--dataloader.address`` may change it. Positions
+restart in each document, so that torchtitan's masks separate documents; labels are shifted, with
+-100 where there is no loss. Images (pixel_values and image_grid_thw) keep their shape beside
+the input.
 torchtitan cuts for context parallelism itself: such jobs have ``cp_slicing: none``.
 
 The state is the same on all ranks, so that it does not matter which of them a
@@ -16,6 +17,7 @@ distributed checkpoint keeps.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +33,71 @@ __all__ = ["DataLoader"]
 FORMAT = "torchtitan"
 
 
-class DataLoader(StateNames):
+@dataclass
+class _Config:
+    """Builds the loader where torchtitan builds its own.
+
+    options are those of connect(); a mesh with more axes than data parallelism
+    needs them: ``options=millrace.coordinates_from_mesh(device_mesh)``.
+    """
+
+    address: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(
+        self,
+        *,
+        dp_rank: int,
+        dp_world_size: int,
+        seq_len: int | None = None,
+        local_batch_size: int = 1,
+        num_tokens_per_batch: int | None = None,
+        **_: Any,
+    ) -> DataLoader:
+        """Returns the loader of a rank. The job spec says the rest."""
+        for name in ("dataset", "dataset_path"):  # torchtitan's own, where it is installed
+            if given := getattr(self, name, None):
+                raise UserError(f"{name} is {given!r}: leave it out, the job spec names the data")
+        options = {"dp_rank": dp_rank, "dp_size": dp_world_size, **self.options}
+        if seq_len is not None:
+            num_tokens_per_batch = seq_len * local_batch_size
+        return DataLoader(
+            self.address,
+            seq_len=seq_len,
+            num_tokens_per_batch=num_tokens_per_batch,
+            **options,
+        )
+
+
+@functools.cache
+def _config() -> type[_Config]:
+    """Returns the class of configurations: for torchtitan's own parser, one of its classes.
+
+    It takes the options of the default's class, and only if that is derived from its own.
+    """
+    try:
+        from torchtitan.components.dataloader import BaseDataLoader
+
+        base = BaseDataLoader.Config
+    except (ImportError, AttributeError):  # none, or one of before such classes
+        return _Config
+    names = {
+        "__module__": __name__,
+        "__qualname__": "DataLoader.Config",
+        "__doc__": _Config.__doc__,
+    }
+    return dataclass(type("Config", (_Config, base), names))
+
+
+class _Configurable(type):
+    """Makes DataLoader.Config when it is used: torchtitan is imported then."""
+
+    @property
+    def Config(cls) -> type[_Config]:
+        return _config()
+
+
+class DataLoader(StateNames, metaclass=_Configurable):
     """The microbatches of one rank, as torchtitan's BaseDataLoader yields them.
 
     source: a Loader, or an address; options are those of millrace.connect().
@@ -39,41 +105,12 @@ class DataLoader(StateNames):
         tensors are flat, as newer versions want them.
     num_tokens_per_batch: the trainer's own number, checked against the batches.
 
+    Config(address=..., options=...) builds it in a torchtitan config; where torchtitan is
+    installed, it is one of its BaseDataLoader.Config.
+
     It is an iterator: iterating again goes on, it does not start again, and after LostError
     next() may be called again.
     """
-
-    @dataclass
-    class Config:
-        """Builds the loader where torchtitan builds its own.
-
-        options are those of connect(); a mesh with more axes than data parallelism
-        needs them: ``options=millrace.coordinates_from_mesh(device_mesh)``.
-        """
-
-        address: str | None = None
-        options: Mapping[str, Any] = field(default_factory=dict)
-
-        def build(
-            self,
-            *,
-            dp_rank: int,
-            dp_world_size: int,
-            seq_len: int | None = None,
-            local_batch_size: int = 1,
-            num_tokens_per_batch: int | None = None,
-            **_: Any,
-        ) -> DataLoader:
-            """Returns the loader of a rank. The job spec says the rest."""
-            options = {"dp_rank": dp_rank, "dp_size": dp_world_size, **self.options}
-            if seq_len is not None:
-                num_tokens_per_batch = seq_len * local_batch_size
-            return DataLoader(
-                self.address,
-                seq_len=seq_len,
-                num_tokens_per_batch=num_tokens_per_batch,
-                **options,
-            )
 
     def __init__(
         self,
