@@ -31,30 +31,30 @@ const (
 
 // files are the descriptors of a process.
 type files struct {
-	limit uint64
-	free  int  // of them
-	plain bool // they were not counted: there are more than enough, or nobody knows how many are open
+	limit     uint64
+	free      int  // of them
+	uncounted bool // there are more than enough, or nobody knows how many are open
 }
 
 // openFiles counts descriptors, unless the limit is enough for all that may be opened.
 func openFiles(enough int) files {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return files{plain: true}
+		return files{uncounted: true}
 	}
 	f := files{limit: uint64(limit.Cur)}
 	if f.limit >= uint64(enough) {
-		f.plain = true
+		f.uncounted = true
 		return f
 	}
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {
-		f.plain = !outOfFiles(err)
+		f.uncounted = !outOfFiles(err)
 		return f
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(-1)
-	f.plain, f.free = err != nil, int(f.limit)-(len(names)-1) // dir itself is among them
+	f.uncounted, f.free = err != nil, int(f.limit)-(len(names)-1) // dir itself is among them
 	return f
 }
 
@@ -62,7 +62,7 @@ func openFiles(enough int) files {
 // The lock is held.
 func (s *sharing) short(of files, absent int) string {
 	if !time.Now().Before(s.shortTill) {
-		if of.plain {
+		if of.uncounted {
 			return ""
 		}
 		s.forget()

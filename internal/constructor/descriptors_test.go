@@ -39,7 +39,7 @@ func TestShortOfDescriptors(t *testing.T) {
 	if why() != "" {
 		t.Error("the line of a rank that has come by a stream is still promised")
 	}
-	left.plain = true
+	left.uncounted = true
 	if why() != "" {
 		t.Error("descriptors that are not counted are too few")
 	}
@@ -60,10 +60,10 @@ func TestShortOfDescriptors(t *testing.T) {
 
 // TestOpenFiles counts those of this process.
 func TestOpenFiles(t *testing.T) {
-	if f := openFiles(1); !f.plain || f.limit == 0 {
+	if f := openFiles(1); !f.uncounted || f.limit == 0 {
 		t.Errorf("%+v, though one is enough", f)
 	}
-	if f := openFiles(1 << 40); !f.plain && (f.free <= 0 || uint64(f.free) >= f.limit) {
+	if f := openFiles(1 << 40); !f.uncounted && (f.free <= 0 || uint64(f.free) >= f.limit) {
 		t.Errorf("%+v", f)
 	}
 }

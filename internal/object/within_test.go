@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -63,11 +64,12 @@ func TestWithin(t *testing.T) {
 // answers again, it is asked again.
 func TestHungBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hangs, began := make(chan struct{}), 0
+		var began atomic.Int64
+		hangs := make(chan struct{})
 		c := &calls{limit: defaultSilence}
 		ask := func() error {
 			_, err := within(t.Context(), c, func() (int, error) {
-				began++ // of one call at a time
+				began.Add(1)
 				<-hangs
 				return 0, nil
 			})
@@ -78,8 +80,8 @@ func TestHungBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if began != mostHung {
-			t.Errorf("%d calls wait", began)
+		if n := began.Load(); n != mostHung {
+			t.Errorf("%d calls wait", n)
 		}
 		close(hangs)
 		synctest.Wait()

@@ -41,8 +41,8 @@ class Access:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Returns the headers of a call.
 
-        Raises UserError for a file that holds no key, and LostError for one that cannot be read
-        for now.
+        Raises UserError for a file that holds no key or may not be read, and LostError where
+        descriptors have run out or the disk fails, which may pass.
         """
         key = self._key()
         return (("authorization", f"Bearer {key}"),) if key else ()
