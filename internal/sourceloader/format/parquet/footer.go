@@ -235,7 +235,7 @@ func readElement(t *thriftReader, typ byte) element {
 		case 2:
 			e.width = int(t.int(typ))
 		case 3:
-			e.repetition = pq.FieldRepetitionType(t.int(typ))
+			e.repetition = readRepetition(t, typ)
 		case 4:
 			e.name = string(t.bytes(typ))
 		case 5:
@@ -251,6 +251,19 @@ func readElement(t *thriftReader, typ byte) element {
 		}
 	})
 	return e
+}
+
+// readRepetition reads the repetition_type of a schema's element. With has_nulls='infer' fastparquet writes a boolean in its
+// place: true for optional and false for required, as its pages have it. Readers that skip such a field take every
+// column for required, and levels for values.
+func readRepetition(t *thriftReader, typ byte) pq.FieldRepetitionType {
+	switch typ {
+	case thriftTrue:
+		return pq.Optional
+	case thriftFalse:
+		return pq.Required
+	}
+	return pq.FieldRepetitionType(t.int(typ))
 }
 
 // readLogical reads the LogicalType union; of its parameters it keeps the

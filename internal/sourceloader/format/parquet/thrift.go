@@ -40,12 +40,8 @@ type thriftReader struct {
 	buf   []byte
 	pos   int
 	depth int
-	ids   [4]int // of the structs down to depth 3, the number of the field that is read
 	err   error
 }
-
-// inRepetition reports whether the reader is at the repetition_type of a SchemaElement in the schema of a FileMetaData.
-func (t *thriftReader) inRepetition() bool { return t.depth == 3 && t.ids[1] == 2 && t.ids[3] == 3 }
 
 func (t *thriftReader) fail(err error) {
 	if t.err == nil {
@@ -86,12 +82,6 @@ func (t *thriftReader) int(typ byte) int64 {
 	case thriftI16, thriftI32, thriftI64:
 		u := t.uvarint()
 		return int64(u>>1) ^ -int64(u&1)
-	case thriftTrue, thriftFalse:
-		// With has_nulls='infer' fastparquet writes a boolean here: true is 1, optional, and false 0, required, as its
-		// pages have it. Readers that skip such a field take every column for required, and levels for values.
-		if t.inRepetition() {
-			return int64(thriftFalse - typ)
-		}
 	}
 	t.mismatch(typ, "an integer")
 	return 0
@@ -169,9 +159,6 @@ func (t *thriftReader) fields(typ byte, field func(id int, typ byte)) {
 			id += delta
 		} else {
 			id = int(t.int(thriftI16))
-		}
-		if t.depth < len(t.ids) {
-			t.ids[t.depth] = id
 		}
 		field(id, head&15)
 	}
