@@ -251,9 +251,8 @@ def test_another_folder_and_none(tmp_path, monkeypatch):
     monkeypatch.setenv(shared.DIR, str(tmp_path / "pod"))
     with real_service(spec) as address:
         monkeypatch.delenv(shared.DIR)
-        pod = tmp_path / "pod"
-        until(lambda: pod.is_dir() and any(pod.iterdir()))  # its constructor listens
-        pod.rename(tmp_path / "mounted")  # as another container sees it
+        until(lambda: "the first trainer to join" in status(address))  # its constructor listens
+        (tmp_path / "pod").rename(tmp_path / "mounted")  # as another container sees it
         place = {"dp_rank": 0, "dp_size": 1}
         with pytest.raises(UserError, match="cannot be reached from here"):
             next(millrace.connect(address, way="shared", **place))
