@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
-	"math"
+	"slices"
 	"unsafe"
 )
 
@@ -13,11 +13,6 @@ const (
 	stepDomain = "millrace step"
 	rootDomain = "millrace root"
 )
-
-// encodeBytes is the size of the buffer for small integers before they are
-// hashed: a few blocks of the hash a call, enough for the headers of most
-// rows.
-const encodeBytes = 1024
 
 // littleEndian reports whether this machine stores an int32 as the digest needs it.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
@@ -32,73 +27,62 @@ var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 // Padding is not part of it, so a row has one digest in every output format
 // and on every mesh.
 func RowDigest(row Row) [32]byte {
-	return rowDigest(row, littleEndian)
+	return sumOf(RowMessage(row))
 }
 
-// rowDigest hashes tokens directly from memory if native is set, which only a
-// little-endian machine may do; the other path works everywhere.
-func rowDigest(row Row, native bool) [32]byte {
-	h := sha256.New()
-	buf := make([]byte, 0, encodeBytes)
-	buf = binary.LittleEndian.AppendUint32(buf, uint32(len(row.Segments)))
+// RowMessage returns what a row's digest is the SHA-256 of, in parts, for whoever hashes many rows
+// at once. It borrows the row's tokens and values.
+func RowMessage(row Row) [][]byte {
+	return rowMessage(row, littleEndian)
+}
+
+// rowMessage borrows tokens if native is set, which only a little-endian machine may do; the other
+// path works everywhere.
+func rowMessage(row Row, native bool) [][]byte {
+	m := make([][]byte, 0, 1+len(row.Segments)+2*len(row.Kept)+len(row.Images)+len(row.Masked))
+	head := make([]byte, 0, 4*(1+len(row.Segments)))
+	head = binary.LittleEndian.AppendUint32(head, uint32(len(row.Segments)))
 	for _, segment := range row.Segments {
-		buf = flushed(h, buf)
-		buf = binary.LittleEndian.AppendUint32(buf, uint32(len(segment)))
+		head = binary.LittleEndian.AppendUint32(head, uint32(len(segment)))
 	}
-	h.Write(buf)
+	m = append(m, head)
 	for _, segment := range row.Segments {
 		if native {
-			h.Write(bytesOf(segment))
+			m = append(m, bytesOf(segment))
 		} else {
-			writePortable(h, segment, buf[:0])
+			m = append(m, appendTokens(nil, segment))
 		}
 	}
 	for _, k := range row.Kept {
-		buf = binary.LittleEndian.AppendUint32(buf[:0], uint32(k.Document))
-		buf = binary.LittleEndian.AppendUint32(buf, uint32(len(k.Column)))
-		buf = append(buf, k.Column...)
-		buf = binary.LittleEndian.AppendUint64(buf, uint64(len(k.Data)))
-		h.Write(buf)
-		h.Write(k.Data)
+		named := appendNumbers(nil, k.Document, len(k.Column))
+		named = append(named, k.Column...)
+		m = append(m, binary.LittleEndian.AppendUint64(named, uint64(len(k.Data))), k.Data)
 	}
 	for i := range row.Images {
 		image := &row.Images[i]
-		buf = buf[:0]
-		for _, n := range []int{image.Document, image.At, image.H, image.W} {
-			buf = binary.LittleEndian.AppendUint32(buf, uint32(n))
-		}
-		h.Write(append(buf, image.SHA[:]...))
+		m = append(m, append(appendNumbers(nil, image.Document, image.At, image.H, image.W), image.SHA[:]...))
 	}
 	for i, bounds := range row.Masked {
-		if len(bounds) == 0 {
-			continue
+		if len(bounds) > 0 {
+			m = append(m, appendTokens(appendNumbers(nil, -1, i, len(bounds)), bounds))
 		}
-		buf = buf[:0]
-		for _, n := range []uint32{math.MaxUint32, uint32(i), uint32(len(bounds))} {
-			buf = binary.LittleEndian.AppendUint32(buf, n)
-		}
-		writePortable(h, bounds, buf)
 	}
-	return sum(h)
+	return m
 }
 
-// writePortable hashes tokens as little-endian int32 on any machine, gathering
-// them in buf.
-func writePortable(h hash.Hash, tokens []int32, buf []byte) {
+func appendNumbers(b []byte, numbers ...int) []byte {
+	for _, n := range numbers {
+		b = binary.LittleEndian.AppendUint32(b, uint32(n))
+	}
+	return b
+}
+
+func appendTokens(b []byte, tokens []int32) []byte {
+	b = slices.Grow(b, 4*len(tokens))
 	for _, token := range tokens {
-		buf = flushed(h, buf)
-		buf = binary.LittleEndian.AppendUint32(buf, uint32(token))
+		b = binary.LittleEndian.AppendUint32(b, uint32(token))
 	}
-	h.Write(buf)
-}
-
-// flushed hashes and empties buf when it has no room for another uint32.
-func flushed(h hash.Hash, buf []byte) []byte {
-	if cap(buf)-len(buf) >= 4 {
-		return buf
-	}
-	h.Write(buf)
-	return buf[:0]
+	return b
 }
 
 // bytesOf views the memory of tokens as bytes, in the machine's byte order.
@@ -149,6 +133,14 @@ func Combine(manifests [][32]byte) [32]byte {
 	h := sha256.New()
 	for i := range manifests {
 		h.Write(manifests[i][:])
+	}
+	return sum(h)
+}
+
+func sumOf(message [][]byte) [32]byte {
+	h := sha256.New()
+	for _, part := range message {
+		h.Write(part)
 	}
 	return sum(h)
 }

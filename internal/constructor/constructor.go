@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/assemble"
 	"github.com/millrace-data/millrace/internal/constructor/deliver"
 	"github.com/millrace-data/millrace/internal/failpoint"
@@ -28,6 +29,7 @@ import (
 	"github.com/millrace-data/millrace/internal/handover"
 	"github.com/millrace-data/millrace/internal/imaging"
 	"github.com/millrace-data/millrace/internal/memory"
+	"github.com/millrace-data/millrace/internal/multibuffer"
 	"github.com/millrace-data/millrace/internal/nvml"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
@@ -318,17 +320,26 @@ func (c *Constructor) giveUp(p *pb.StepPlan, err error) {
 
 // assembled is what the planner is to hear of a step, in messages of a size that it takes.
 func (s *step) assembled(p *pb.StepPlan) (all []*pb.Assembled) {
-	for rest := s.rows; ; rest = rest[rowsPerReport:] {
+	digests := s.digests()
+	for rest := digests; ; rest = rest[rowsPerReport:] {
 		told := rest[:min(len(rest), rowsPerReport)]
-		part := &pb.Assembled{Generation: p.Generation, Step: p.Step, Rows: p.Rows[len(s.rows)-len(rest):][:len(told)]}
-		for _, r := range told {
-			d := r.digest()
-			part.Digests = append(part.Digests, d[:]...)
+		part := &pb.Assembled{Generation: p.Generation, Step: p.Step, Rows: p.Rows[len(digests)-len(rest):][:len(told)]}
+		for i := range told {
+			part.Digests = append(part.Digests, told[i][:]...)
 		}
 		if all = append(all, part); len(rest) <= rowsPerReport {
 			return all
 		}
 	}
+}
+
+// digests returns the digest of each row.
+func (s *step) digests() [][32]byte {
+	messages := make([]multibuffer.Message, len(s.rows))
+	for i := range s.rows {
+		messages[i] = batch.RowMessage(s.rows[i].Row)
+	}
+	return multibuffer.Sums(messages)
 }
 
 // rowsPerReport is the number of rows whose digests go in one message: at 37 bytes each below

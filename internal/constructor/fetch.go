@@ -42,8 +42,6 @@ type row struct {
 	origins []byte            // of its documents, as tables have them
 }
 
-func (r *row) digest() [32]byte { return batch.RowDigest(r.Row) }
-
 // fetch gets all samples of a plan and lays them out in rows.
 func (c *Constructor) fetch(ctx context.Context, p *pb.StepPlan) (*step, error) {
 	asks, at := asksOf(p)

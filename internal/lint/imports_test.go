@@ -227,6 +227,11 @@ var rules = []rule{
 		why: "everyone imports them, so they import no one",
 	},
 	{
+		of:    []string{"./internal/multibuffer"},
+		never: []string{"*"}, except: []string{"std", "github.com/klauspost/cpuid/v2"},
+		why: "it hashes bytes, whatever they are",
+	},
+	{
 		of:    []string{"./internal/hostmem"},
 		never: []string{"./...", "google.golang.org/..."},
 		why:   "it carries bytes between processes of a host: what they mean, constructors and clients know",
