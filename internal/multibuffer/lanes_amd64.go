@@ -21,4 +21,4 @@ func fewestOf(wide, sha bool) int {
 // constants of the rounds.
 //
 //go:noescape
-func compress(state *[8][lanes]uint32, input *[lanes][chunk]byte, rounds *[64]uint32, blocks int)
+func compress(state *[8][lanes]uint32, input *[lanes]*byte, rounds *[64]uint32, blocks int)

@@ -41,12 +41,16 @@
 	VPADDD     Z24, w0, w0; \
 	VPADDD     Z27, w0, w0
 
-// QUARTER loads 16 bytes of lanes n, n+4, n+8 and n+12, a lane's input being 1024 bytes.
+// QUARTER loads 16 bytes of lanes n, n+4, n+8 and n+12, R9 being how far lanes have come.
 #define QUARTER(at, n, z) \
-	VBROADCASTI32X4 (at+1024*n)(SI), z; \
-	VINSERTI32X4    $1, (at+1024*(n+4))(SI), z, z; \
-	VINSERTI32X4    $2, (at+1024*(n+8))(SI), z, z; \
-	VINSERTI32X4    $3, (at+1024*(n+12))(SI), z, z; \
+	MOVQ            (8*n)(SI), R10; \
+	MOVQ            (8*(n+4))(SI), R11; \
+	MOVQ            (8*(n+8))(SI), R12; \
+	MOVQ            (8*(n+12))(SI), R13; \
+	VBROADCASTI32X4 at(R10)(R9*1), z; \
+	VINSERTI32X4    $1, at(R11)(R9*1), z, z; \
+	VINSERTI32X4    $2, at(R12)(R9*1), z, z; \
+	VINSERTI32X4    $3, at(R13)(R9*1), z, z; \
 	VPSHUFB         Z31, z, z
 
 // WORDS loads the four words of all lanes that stand 16 bytes wide at a place.
@@ -68,12 +72,13 @@ DATA bigEndian<>+0(SB)/8, $0x0405060700010203
 DATA bigEndian<>+8(SB)/8, $0x0c0d0e0f08090a0b
 GLOBL bigEndian<>(SB), RODATA, $16
 
-// func compress(state *[8][lanes]uint32, input *[lanes][chunk]byte, rounds *[64]uint32, blocks int)
+// func compress(state *[8][lanes]uint32, input *[lanes]*byte, rounds *[64]uint32, blocks int)
 TEXT ·compress(SB), NOSPLIT, $0-32
 	MOVQ            state+0(FP), DI
 	MOVQ            input+8(FP), SI
 	MOVQ            rounds+16(FP), R8
 	MOVQ            blocks+24(FP), DX
+	XORL            R9, R9
 	VBROADCASTI32X4 bigEndian<>(SB), Z31
 	VMOVDQU32       0(DI), Z0
 	VMOVDQU32       64(DI), Z1
@@ -161,7 +166,7 @@ more:
 	VMOVDQU32 Z6, 384(DI)
 	VPADDD    448(DI), Z7, Z7
 	VMOVDQU32 Z7, 448(DI)
-	ADDQ $64, SI
+	ADDQ $64, R9
 	DECQ DX
 	JNZ  block
 	VZEROUPPER

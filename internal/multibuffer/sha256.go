@@ -56,7 +56,7 @@ const none = int(^uint(0) >> 1)
 
 const (
 	lanes = 16   // messages side by side
-	chunk = 1024 // bytes of each that are brought together at a time: of all, half of a first-level cache
+	chunk = 1024 // the most bytes of each at a time: of all, half of a first-level cache
 )
 
 // A lane is a message on its way through one lane of the registers.
@@ -78,21 +78,30 @@ func (l *lane) start(place int, m Message) {
 	l.rest = append(append(l.rest[:0], m...), end)
 }
 
-// read fills to with what comes next.
-func (l *lane) read(to []byte) {
-	l.blocks -= len(to) / sha256.BlockSize
-	for len(to) > 0 {
-		n := copy(to, l.rest[0])
-		if to, l.rest[0] = to[n:], l.rest[0][n:]; len(l.rest[0]) == 0 {
+// read returns the next n bytes of a message, where they are, or brought together in room.
+func (l *lane) read(n int, room []byte) *byte {
+	l.blocks -= n / sha256.BlockSize
+	for len(l.rest[0]) == 0 {
+		l.rest = l.rest[1:]
+	}
+	if part := l.rest[0]; len(part) >= n {
+		l.rest[0] = part[n:]
+		return &part[0]
+	}
+	for to := room[:n]; len(to) > 0; {
+		got := copy(to, l.rest[0])
+		if to, l.rest[0] = to[got:], l.rest[0][got:]; len(l.rest[0]) == 0 {
 			l.rest = l.rest[1:]
 		}
 	}
+	return &room[0]
 }
 
 // machine is what the lanes compute with.
 type machine struct {
 	state [8][lanes]uint32
-	input [lanes][chunk]byte
+	input [lanes]*byte // what each lane takes next; that of an idle one is any memory
+	room  [lanes][chunk]byte
 	lane  [lanes]lane
 }
 
@@ -129,8 +138,9 @@ func inLanes(messages []Message, sums [][sha256.Size]byte) {
 func (c *machine) compress(blocks int, sums [][sha256.Size]byte) {
 	var busy [lanes]bool
 	for i := range c.lane {
+		c.input[i] = &c.room[i][0]
 		if busy[i] = c.lane[i].blocks > 0; busy[i] {
-			c.lane[i].read(c.input[i][:blocks*sha256.BlockSize])
+			c.input[i] = c.lane[i].read(blocks*sha256.BlockSize, c.room[i][:])
 		}
 	}
 	compress(&c.state, &c.input, &constants, blocks)

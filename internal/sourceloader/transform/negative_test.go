@@ -3,7 +3,7 @@ package transform
 import "testing"
 
 func TestFirstNegative(t *testing.T) {
-	for n := range 12 {
+	for n := range 50 {
 		ids := make([]int32, n)
 		if got := firstNegative(ids); got != -1 {
 			t.Fatalf("of %d numbers without a negative one it is %d", n, got)
@@ -14,5 +14,13 @@ func TestFirstNegative(t *testing.T) {
 				t.Fatalf("of %d numbers it is %d, want %d", n, got, at)
 			}
 		}
+	}
+}
+
+func BenchmarkFirstNegative(b *testing.B) {
+	ids := make([]int32, 4096)
+	b.SetBytes(4 * 4096)
+	for b.Loop() {
+		firstNegative(ids)
 	}
 }

@@ -118,13 +118,13 @@ func appendIDs(dst []int32, v *format.Value) ([]int32, error) {
 	return dst, fault.Userf("no token ids: a tokens step takes a list of integers")
 }
 
-// firstNegative is the place of the first negative number, -1 if there is none, as nearly always: so four
+// firstNegative is the place of the first negative number, -1 if there is none, as nearly always: so sixteen
 // are looked at at once.
 func firstNegative(ids []int32) int {
 	at := 0
-	for ; at+4 <= len(ids); at += 4 {
-		four := (*[4]int32)(ids[at:])
-		if four[0]|four[1]|four[2]|four[3] < 0 {
+	for ; at+16 <= len(ids); at += 16 {
+		of := (*[16]int32)(ids[at:])
+		if of[0]|of[1]|of[2]|of[3]|of[4]|of[5]|of[6]|of[7]|of[8]|of[9]|of[10]|of[11]|of[12]|of[13]|of[14]|of[15] < 0 {
 			break
 		}
 	}

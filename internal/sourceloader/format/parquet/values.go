@@ -107,7 +107,7 @@ func (v *valueRun) decode32(enc pq.Encoding, src []byte) error {
 	default:
 		return badEncoding(enc, pq.Int32)
 	}
-	plain32(v.words32, src)
+	plain(v.words32, src)
 	return nil
 }
 
@@ -130,7 +130,7 @@ func (v *valueRun) decode64(enc pq.Encoding, src []byte) error {
 	default:
 		return badEncoding(enc, pq.Int64)
 	}
-	plain64(v.words64, src)
+	plain(v.words64, src)
 	return nil
 }
 
