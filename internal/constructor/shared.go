@@ -226,6 +226,9 @@ func (l *socket) hello() (*pb.DeliverRequest, error) {
 
 func (l *socket) way() string { return deliver.Shared }
 
+// arrived implements line: a place in memory arrives whole.
+func (l *socket) arrived(int, time.Duration) {}
+
 // Recv implements line, and takes back the slots that the rank is done with.
 func (l *socket) Recv() (*pb.DeliverRequest, error) {
 	m, err := l.conn.Receive()

@@ -25,6 +25,8 @@ type line interface {
 	hold(reason func() *pb.Waiting, wait func() error) error
 	// send sends a rank's part of a step, and returns the size of its body.
 	send(got *deliver.Step, r deliver.Rank) (size int, err error)
+	// arrived says that the rank had a body of a size a time after it began to go.
+	arrived(size int, took time.Duration)
 	// finish sends the table of a step that does not exist.
 	finish(head []byte) error
 	// way is one of deliver's.
@@ -58,6 +60,8 @@ func (s stream) send(got *deliver.Step, r deliver.Rank) (int, error) {
 	return size, sendPart(s.BidiStreamingServer, s.pace, head, body, done)
 }
 
+func (s stream) arrived(size int, took time.Duration) { s.pace.Arrived(size, took) }
+
 func (s stream) finish(head []byte) error {
 	return sendPart(s.BidiStreamingServer, s.pace, head, nil, nil)
 }
@@ -70,11 +74,20 @@ type delivery struct {
 	caller deliver.Caller
 	next   uint64 // to be sent
 
+	sent         sent // a step that the rank is not done with
 	acked, until atomic.Uint64
-	waited       atomic.Uint64 // as deliver.Caller has it
-	unheard      atomic.Bool   // acked was refused as lost: the job is being moved
-	nudge        chan struct{} // of one: until rose, or unheard was set
+	ackedAt      atomic.Pointer[time.Time] // when acked rose last, or later than it did
+	waited       atomic.Uint64             // as deliver.Caller has it
+	unheard      atomic.Bool               // acked was refused as lost: the job is being moved
+	nudge        chan struct{}             // of one: until rose, or unheard was set
 	end          context.CancelCauseFunc
+}
+
+// sent is a step that was sent.
+type sent struct {
+	step  uint64
+	size  int // of its body; 0: there is none
+	begun time.Time
 }
 
 // errLeft is the end of a line whose rank sends no more.
@@ -155,7 +168,11 @@ func (d *delivery) note(m *pb.DeliverRequest) {
 	if d.c.steps.Serves(d.caller.Identity) {
 		d.c.epochs.Hear(m.Epoch)
 	}
-	d.acked.Store(max(d.acked.Load(), m.Acked))
+	if m.Acked > d.acked.Load() {
+		now := time.Now()
+		d.ackedAt.Store(&now)
+		d.acked.Store(m.Acked)
+	}
 	d.until.Store(max(d.until.Load(), m.Until))
 	d.waited.Store(max(d.waited.Load(), m.WaitedUs))
 }
@@ -227,10 +244,17 @@ func (d *delivery) send(ctx context.Context) error {
 		d.next = ^uint64(0)
 		return d.line.finish(head)
 	}
+	if d.sent.size > 0 && d.acked.Load() > d.sent.step {
+		d.line.arrived(d.sent.size, d.ackedAt.Load().Sub(d.sent.begun))
+		d.sent = sent{}
+	}
 	begun := time.Now()
 	size, err := d.line.send(got, d.caller.Rank)
 	if err != nil {
 		return err
+	}
+	if d.sent.size == 0 {
+		d.sent = sent{d.next, size, begun}
 	}
 	d.next++
 	c.steps.Delivered(size)

@@ -8,7 +8,8 @@ import "time"
 // caller waits at most.
 //
 // A sender sees only what the transport takes, and that takes some at once, however slow the link is: windows
-// of HTTP/2, which begin with 64 KiB and grow, and what gRPC keeps for them. So a piece is a small part of what has gone before it.
+// of HTTP/2, which begin with 64 KiB and grow, and what gRPC keeps for them. So a piece is a small part of what has gone before it,
+// or of what the receiver says to have.
 const (
 	pieceBytes = 32_000
 	pieceShare = 8                      // of what has gone of a body
@@ -24,6 +25,7 @@ const (
 type Pace struct {
 	most   int       // bytes that take pieceTime; 0: not known
 	proven bool      // by a body as large as pieceProof
+	shown  int       // bytes that took pieceTime at the most, as the receiver says; 0: it has not said
 	gone   int       // bytes of the body
 	mark   int       // of them, when the link was looked at last
 	since  time.Time // when that was
@@ -37,7 +39,12 @@ func (p *Pace) piece() int {
 	if p.proven {
 		return frameBytes
 	}
-	return max(min(p.most, p.gone/pieceShare), pieceBytes)
+	return max(min(p.most, p.gone/pieceShare), min(p.shown, frameBytes), pieceBytes)
+}
+
+// Arrived says that the receiver had a body of a number of bytes a time after it began to go.
+func (p *Pace) Arrived(bytes int, took time.Duration) {
+	p.shown = int(min(float64(bytes)*float64(pieceTime)/float64(max(took, 1)), frameBytes))
 }
 
 // sent notes that the transport took a piece.

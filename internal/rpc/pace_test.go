@@ -36,6 +36,13 @@ func TestPace(t *testing.T) {
 		if _, longest := body(fast, 2<<20, 128<<10, 1e6); longest > 200*time.Millisecond {
 			t.Errorf("on a link that got slow a piece took %v", longest)
 		}
+		told := &Pace{}
+		for took, want := range map[time.Duration]int{time.Millisecond: 1, 100 * time.Millisecond: 1, 200 * time.Millisecond: 2, time.Minute: 5} {
+			told.Arrived(132_000, took)
+			if n, _ := body(told, 132_000, 0, 1e9); n != want {
+				t.Errorf("a body went in %d pieces, want %d, where one had arrived after %v", n, want, took)
+			}
+		}
 		for _, size := range []int{10_000, 132_000, 400_000, 4 << 20} {
 			slow := &Pace{}
 			for range 20 {
