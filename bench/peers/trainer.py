@@ -34,7 +34,12 @@ def millrace_batches(of: dict[str, Any]) -> Iterator[Any]:
     import millrace
 
     loader = millrace.connect(
-        of["address"], dp_rank=of["rank"], dp_size=of["ranks"], way=of["way"], prefetch=of["ahead"]
+        of["address"],
+        dp_rank=of["rank"],
+        dp_size=of["ranks"],
+        way=of["way"],
+        prefetch=of["ahead"],
+        tensors=["tokens"],  # as the peers give
     )
     for batch in loader:
         yield batch["tokens"]

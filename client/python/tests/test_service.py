@@ -368,3 +368,30 @@ def test_kept_columns(tmp_path):
         assert seen > 12
         for rank in ranks:
             rank.close()
+
+
+@pytest.mark.parametrize("way", ["shared", "stream", "calls"])
+def test_a_choice_of_tensors(tmp_path, way):
+    """Batches of some tensors have those of whole ones, labels without the tokens they are of."""
+    spec = write_job(tmp_path, dp=1, pp=2)
+    first, last = ranks_of({"dp": 1, "pp": 2})
+    with real_service(spec) as address:
+        wholes = [one for one, _ in in_threads(consume, [(address, p, 6) for p in (first, last)])]
+        chosen = {"tensors": ["labels", "tokens", "max_seqlen"], "way": way, "start": "beginning"}
+        places = [(address, place | chosen, 6) for place in (first, last)]
+        parts = [one for one, _ in in_threads(consume, places)]
+    for whole, part, model in zip(wholes, parts, ("tokens", "labels")):
+        want = [[t for t in batch if t[0] in (model, "max_seqlen")] for batch in whole]
+        assert part == want and len(want[0]) == 2
+
+
+def test_tensors_that_there_are_not(tmp_path):
+    for wrong in ("tokens", [], [1]):
+        with pytest.raises(millrace.UserError, match=r"tensors is .*: give a list of names"):
+            millrace.connect("127.0.0.1:1", dp_size=1, tensors=wrong)
+    with real_service(write_job(tmp_path, dp=1)) as address:
+        for way in ("shared", "stream", "calls"):
+            with millrace.connect(address, dp_size=1, tensors=["token"], way=way) as loader:
+                for _ in range(2):
+                    with pytest.raises(millrace.UserError, match=r"'token', .* have tokens, pos"):
+                        next(loader)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from millrace import BugError
+from millrace import BugError, UserError
 from millrace.memory import Spares, aligned
-from millrace.table import AS_COPIES, Tables
+from millrace.table import AS_COPIES, Choice, Tables
 
 GOLDEN = Path(__file__).parents[3] / "internal/batch/testdata/table.txt"
 
@@ -113,3 +113,18 @@ def test_labels_that_are_copies():
     raw[64 + 2 : 64 + 4] = bytes([4, 0])  # the tokens become float32, as they are
     with pytest.raises(BugError, match="has copies of tokens"):
         read(raw)
+
+
+def test_a_choice_of_tensors():
+    memory = body()
+    tables = Tables(Choice(("mask",)))
+    table = tables.read(memoryview(golden()))
+    first, second = table.layout.arrays(memory, table.places, tables.spares)
+    assert {name: one.tolist() for name, one in first.model.items()} == {"mask": [[1.0, 1.0, 0.0]]}
+    assert second.model["mask"].tolist() == [[0.0, 5.0, 6.0]]
+    assert first.kept["keep.x"].tobytes() == b"hello"
+    assert table.layout.wide < read(golden()).layout.wide
+    with pytest.raises(UserError, match=r"tensors has 'labels', .* have tokens, mask"):
+        Tables(Choice(("mask", "labels"))).read(memoryview(golden()))
+    some = Tables(Choice(("mask", "labels"), some=True)).read(memoryview(golden()))
+    assert list(some.layout.arrays(memory, some.places, Spares())[0].model) == ["mask"]

@@ -6,7 +6,7 @@ import numbers
 import operator
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -131,6 +131,7 @@ class Config:
     stall_timeout: float = 40.0
     way: str = ""  # how batches come; empty: the best that is possible
     shared_dir: str = ""  # the folder of the constructor's socket, as this process sees it
+    tensors: tuple[str, ...] = ()  # of the model's that a batch has; none: all
 
     def __post_init__(self) -> None:
         for axis in AXES:
@@ -196,6 +197,19 @@ class Config:
                     f"the job has {axis}={size}, but {axis}_rank was not given: "
                     f"give {axis}_rank= of this process (0 to {size - 1})"
                 )
+
+
+def parse_tensors(tensors: Iterable[str] | None) -> tuple[str, ...]:
+    """Returns the names of tensors. Raises UserError for what are none."""
+    if tensors is None:
+        return ()
+    names = () if isinstance(tensors, (str, bytes)) else tuple(tensors)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise UserError(
+            f"tensors is {tensors!r}: give a list of names, such as ['tokens', 'labels'], or "
+            "leave it out for all"
+        )
+    return names
 
 
 def pick_address(address: str | None) -> str:

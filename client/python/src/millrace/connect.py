@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
-from millrace.config import TLS, Config, Rank, parse_identity, pick_address, whole
+from millrace.config import TLS, Config, Rank, parse_identity, parse_tensors, pick_address, whole
 from millrace.errors import UserError
 from millrace.loader import Loader
 from millrace.shared import DIR
@@ -35,6 +36,7 @@ def connect(
     access_key_file: str | None = None,
     way: str | None = None,
     shared_dir: str | None = None,
+    tensors: Iterable[str] | None = None,
 ) -> Loader:
     """Returns the loader of one rank. It connects at its first use.
 
@@ -66,6 +68,10 @@ def connect(
         It decides no byte of them.
     shared_dir: folder of the constructor's socket as this process sees it; "none" maps no
         memory. Default $MILLRACE_SHARED_DIR, or as the constructor says.
+    tensors: names of the tensors that a batch has, such as ["tokens", "labels"]: the others are
+        not made, which saves their memory and the time to fill it. A name that the job's
+        batches do not have raises UserError at the first one; with pipeline stages, a stage
+        gets those of its own. Default all.
 
     Raises UserError for arguments that cannot be right.
     """
@@ -88,5 +94,6 @@ def connect(
         access_key_file=access_key_file,
         way=way or "",
         shared_dir=shared_dir or os.environ.get(DIR, ""),
+        tensors=parse_tensors(tensors),
     )
     return Loader(config)

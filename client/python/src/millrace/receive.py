@@ -19,7 +19,7 @@ from millrace import messages
 from millrace.errors import BugError, UserError
 from millrace.lineage import Lines
 from millrace.memory import aligned
-from millrace.table import IMAGE, KEPT, NUMBERS
+from millrace.table import ALL, IMAGE, KEPT, NUMBERS, Choice
 from millrace.wire import WireError
 
 Array = npt.NDArray[Any]
@@ -118,10 +118,11 @@ class Step(NamedTuple):
     generation: int = 0  # of the job; 0 of a service that does not say it
 
 
-def receive(frames: Iterator[bytes], asked: int | None) -> Step:
+def receive(frames: Iterator[bytes], asked: int | None, choice: Choice = ALL) -> Step:
     """Reads the answer to the request for a step; None takes any.
 
-    Raises BugError if the frames break the protocol; passes on what frames raises.
+    Raises BugError if the frames break the protocol, UserError for what the choice has beyond
+    them; passes on what frames raises.
     """
     header, first = _open(frames, asked)
     step = header.step
@@ -136,7 +137,7 @@ def receive(frames: Iterator[bytes], asked: int | None) -> Step:
     if filled != header.body_size:
         raise BugError(f"step {step} ended after {filled} of {header.body_size} bytes")
     parts = [
-        parted({t.name: _view(body, t, step) for t in part.tensors}, part.rows)
+        parted({t.name: _view(body, t, step) for t in _chosen(part.tensors, choice)}, part.rows)
         for part in header.microbatches
     ]
     if not parts:
@@ -151,6 +152,12 @@ def receive(frames: Iterator[bytes], asked: int | None) -> Step:
         tuple(header.joined),
         generation=header.generation,
     )
+
+
+def _chosen(tensors: list[messages.Tensor], choice: Choice) -> list[messages.Tensor]:
+    asides = [tensor for tensor in tensors if tensor.name.startswith((KEPT, IMAGE))]
+    choice.check([tensor.name for tensor in tensors if tensor not in asides])
+    return [tensor for tensor in tensors if tensor in asides or choice.has(tensor.name)]
 
 
 def _open(frames: Iterator[bytes], step: int | None) -> tuple[messages.BatchHeader, memoryview]:

@@ -27,6 +27,7 @@ from millrace.errors import BugError, Error, LostError, MovedError, UserError, W
 from millrace.receive import Step, receive
 from millrace.shared import SHARE_TIME, Line, Unshared, Untaken, ticket_of
 from millrace.stream import DELIVER, SILENT, SILENT_TEXT, Position, Stream
+from millrace.table import Choice
 from millrace.waiting import Progress, Stood, Wait
 from millrace.wire import Message, WireError
 
@@ -431,7 +432,9 @@ class Session:
         call = self._ask(reply.constructor, request, self._call_time(reply, seconds), what)
         self.carried = request.acked
         try:
-            received = receive(self._frames(call, reply.constructor, what), step)
+            received = receive(
+                self._frames(call, reply.constructor, what), step, self._choice(reply)
+            )
         except BugError as error:
             raise with_code(BugError(f"{what}: {error}"), error.code) from error
         finally:
@@ -496,9 +499,12 @@ class Session:
             self._drop_stream()
             raise
 
+    def _choice(self, reply: messages.JoinReply) -> Choice:
+        return Choice(self.config.tensors, some=reply.mesh.pp > 1)
+
     def _open_stream(self, step: int, reply: messages.JoinReply, what: str) -> Stream | Line:
         """Opens a line to the constructor: in shared memory, unless that is not possible."""
-        given = self._ticket(reply, what)
+        given, choice = self._ticket(reply, what), self._choice(reply)
         with self._guard:
             hello = messages.DeliverHello(
                 acked=min(self.acked, step),
@@ -514,7 +520,7 @@ class Session:
             )
             if given is not None and not self.closed:
                 try:
-                    self._stream = Line(given, hello, reply, self._attention)
+                    self._stream = Line(given, hello, reply, self._attention, choice)
                 except Unshared as error:
                     self._without(reply, error)
             if self._stream is None:
@@ -522,7 +528,7 @@ class Session:
                 channel = self._channel(reply.constructor)
                 try:
                     method = channel.stream_stream(DELIVER)
-                    self._stream = Stream(method, hello, reply, self._attention)
+                    self._stream = Stream(method, hello, reply, self._attention, choice)
                 except ValueError as error:
                     raise rpc.closed_error(channel, what, error) from None
             self.carried = max(self.carried, hello.acked)

@@ -26,7 +26,7 @@ from millrace.errors import BugError, LostError, UserError, with_code
 from millrace.memory import lend
 from millrace.receive import Step
 from millrace.stream import SILENT, SILENT_TEXT, STANDS_EVERY, Hear, Position, step_of
-from millrace.table import Array, Tables
+from millrace.table import ALL, Array, Choice, Tables
 from millrace.wire import WireError
 
 # The folder of sockets, for constructors too (internal/hostmem); NONE: no memory is shared.
@@ -135,11 +135,12 @@ class Line:
         hello: messages.DeliverHello,
         reply: messages.JoinReply,
         attention: Attention,
+        choice: Choice = ALL,
     ) -> None:
         self.reply, self.next = reply, hello.step
         self.told = Position(hello.acked, hello.until)
         self._said = time.monotonic()  # that the trainer stands still
-        self._tables = Tables()
+        self._tables = Tables(choice)
         self._freed: list[int] = []  # steps whose slots the constructor does not know to be free
         self._ring: _Ring | None = None
         self._came: list[int] = []  # descriptors

@@ -19,7 +19,7 @@ from millrace.errors import BugError, LostError, with_code
 from millrace.lineage import Lines
 from millrace.memory import Spares
 from millrace.receive import Microbatch, Step
-from millrace.table import Array, Table, Tables
+from millrace.table import ALL, Array, Choice, Table, Tables
 from millrace.wire import WireError
 
 NOTHING: Array = np.empty(0, np.uint8)
@@ -57,11 +57,12 @@ class Stream:
         hello: messages.DeliverHello,
         reply: messages.JoinReply,
         attention: Attention,
+        choice: Choice = ALL,
     ) -> None:
         self.reply, self.next = reply, hello.step
         self.told = Position(hello.acked, hello.until)
         self._said = time.monotonic()  # that the trainer stands still
-        self._tables = Tables()
+        self._tables = Tables(choice)
         self._out: queue.SimpleQueue[messages.DeliverRequest | None] = queue.SimpleQueue()
         self._out.put(hello)
         self._call = method(one.encode() for one in iter(self._out.get, None))

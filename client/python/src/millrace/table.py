@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from millrace.errors import BugError
+from millrace.errors import BugError, UserError
 from millrace.memory import ALIGNMENT, Spares
 from millrace.runs import INT32, RUN, Runs
 
@@ -91,11 +92,34 @@ class Arrays(NamedTuple):
     images: dict[str, Any]
 
 
+class Choice(NamedTuple):
+    """Which of the model's tensors a rank takes; none: all."""
+
+    names: tuple[str, ...] = ()
+    some: bool = False  # of the names may be missing, as on stages of a pipeline
+
+    def has(self, name: str) -> bool:
+        """Says whether the rank takes a tensor."""
+        return not self.names or name in self.names
+
+    def check(self, there: Collection[str]) -> None:
+        """Raises UserError for names that are not there."""
+        missing = [] if self.some else [name for name in self.names if name not in there]
+        if missing:
+            raise UserError(
+                f"tensors has {missing[0]!r}, which the job's batches have not: they have "
+                f"{', '.join(there)}"
+            )
+
+
+ALL = Choice()
+
+
 class Layout:
     """Names, types and shapes of the tensors of a step, and how to make arrays of them."""
 
-    def __init__(self, raw: bytes, tensors: int, microbatches: int) -> None:
-        """Raises BugError for what no table has."""
+    def __init__(self, raw: bytes, tensors: int, microbatches: int, choice: Choice = ALL) -> None:
+        """Raises BugError for what no table has, UserError for what the choice has beyond it."""
         self.raw = raw
         self.tensors, self.microbatches = tensors, microbatches
         self.wide = 0  # bytes of what is widened
@@ -105,12 +129,16 @@ class Layout:
         self._runs: dict[int, Runs] = {}  # by tensor: those of the last step
         entries = ENTRY.size * tensors
         names = _names(raw[entries:], tensors)
+        self._choice = choice
+        self._model: dict[str, None] = {}  # names of the model's tensors, in order
         before = 0
         for number, entry in enumerate(ENTRY.iter_unpack(raw[:entries])):
             if not before <= entry[3] < microbatches or entry[0] >= len(names):
                 raise BugError(f"tensor {number} of a table is {entry}")
             before = entry[3]
             self._add(number, names[entry[0]], entry)
+        if microbatches:
+            choice.check(self._model)
 
     def _add(self, number: int, name: str, entry: tuple[int, ...]) -> None:
         _, code, wire, microbatch, dims, zero, *shape = entry
@@ -123,16 +151,21 @@ class Layout:
         else:
             self.sizes.append(elements * (dtype.itemsize if wire == AS_IS else INT32.itemsize))
         part = self.parts[microbatch]
-        to = part.model
+        to: list[Place] | None = part.model
         if name.startswith(KEPT):
             to = part.kept
         elif name.startswith(IMAGE):
             name, to = name[len(IMAGE) :], part.images
+        else:
+            self._model[name] = None
+            to = part.model if self._choice.has(name) else None
         place = Place(number, name, dtype, wire, tuple(shape[:dims]), elements, self.wide)
-        to.append(place)
         first = self._firsts.setdefault(microbatch, place)
         if wire == AS_COPIES and not first.narrow:
             raise BugError(f"tensor {name} of a table has copies of {first.name}, which is {first}")
+        if to is None:
+            return
+        to.append(place)
         if wire != AS_IS:
             self.wide += -(-elements * dtype.itemsize // ALIGNMENT) * ALIGNMENT
             if self.wide > MOST:
@@ -219,12 +252,13 @@ class Tables:
     ``spares`` is memory for what the tables tell of.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, choice: Choice = ALL) -> None:
         self.spares = Spares()
+        self._choice = choice
         self._layout = Layout(b"", 0, 0)
 
     def read(self, raw: memoryview) -> Table:
-        """Returns the table in raw, of which it keeps no view. Raises BugError."""
+        """Returns the table in raw, of which it keeps no view. Raises BugError, and UserError."""
         if len(raw) < HEAD.size or raw[: len(MAGIC)] != MAGIC:
             raise BugError(f"{len(raw)} bytes that begin with {bytes(raw[:4])!r} are not a table")
         head = HEAD.unpack_from(raw)
@@ -261,7 +295,7 @@ class Tables:
         """Returns the layout in raw: the last one, if that is the same."""
         last = self._layout
         if tensors != last.tensors or parts != last.microbatches or raw != last.raw:
-            self._layout = last = Layout(bytes(raw), tensors, parts)
+            self._layout = last = Layout(bytes(raw), tensors, parts, self._choice)
         return last
 
 
