@@ -1,72 +1,68 @@
 #include "textflag.h"
 
-// Sixteen lanes of 32 bits in each register: Z0 to Z7 are the state, Z8 to Z23 the last sixteen words of the
-// message schedule, Z24 to Z29 scratch, Z31 the order of bytes in a word.
+// Eight lanes of 32 bits in each register: Y0 to Y7 are the state, Y8 to Y23 the last sixteen words of the
+// message schedule, Y24 to Y29 scratch, Y31 the order of bytes in a word.
 //
 // Names are those of FIPS 180-4, section 6.2.2.
 
 // ROUND adds to h what the round adds, and h to d; w is the word of the schedule, and k the place of the constant.
 #define ROUND(a, b, c, d, e, f, g, h, w, k) \
-	VPADDD.BCST k(BX), w, Z28; \
-	VPRORD      $6, e, Z24; \
-	VPRORD      $11, e, Z25; \
-	VPRORD      $25, e, Z26; \
-	VMOVDQA32   e, Z27; \
-	VPADDD      Z28, h, h; \
-	VPTERNLOGD  $0x96, Z25, Z26, Z24; \
-	VPTERNLOGD  $0xCA, g, f, Z27; \
-	VPADDD      Z24, h, h; \
-	VPADDD      Z27, h, h; \
-	VPRORD      $2, a, Z24; \
-	VPRORD      $13, a, Z25; \
-	VPRORD      $22, a, Z26; \
+	VPADDD.BCST k(BX), w, Y28; \
+	VPRORD      $6, e, Y24; \
+	VPRORD      $11, e, Y25; \
+	VPRORD      $25, e, Y26; \
+	VMOVDQA32   e, Y27; \
+	VPADDD      Y28, h, h; \
+	VPTERNLOGD  $0x96, Y25, Y26, Y24; \
+	VPTERNLOGD  $0xCA, g, f, Y27; \
+	VPADDD      Y24, h, h; \
+	VPADDD      Y27, h, h; \
+	VPRORD      $2, a, Y24; \
+	VPRORD      $13, a, Y25; \
+	VPRORD      $22, a, Y26; \
 	VPADDD      h, d, d; \
-	VMOVDQA32   a, Z27; \
-	VPTERNLOGD  $0x96, Z25, Z26, Z24; \
-	VPTERNLOGD  $0xE8, c, b, Z27; \
-	VPADDD      Z24, h, h; \
-	VPADDD      Z27, h, h
+	VMOVDQA32   a, Y27; \
+	VPTERNLOGD  $0x96, Y25, Y26, Y24; \
+	VPTERNLOGD  $0xE8, c, b, Y27; \
+	VPADDD      Y24, h, h; \
+	VPADDD      Y27, h, h
 
 // SCHEDULE makes the word sixteen rounds on of w0: w1, w9 and w14 are 1, 9 and 14 words on.
 #define SCHEDULE(w0, w1, w9, w14) \
 	VPADDD     w9, w0, w0; \
-	VPRORD     $7, w1, Z24; \
-	VPRORD     $18, w1, Z25; \
-	VPSRLD     $3, w1, Z26; \
-	VPRORD     $17, w14, Z27; \
-	VPRORD     $19, w14, Z28; \
-	VPSRLD     $10, w14, Z29; \
-	VPTERNLOGD $0x96, Z25, Z26, Z24; \
-	VPTERNLOGD $0x96, Z28, Z29, Z27; \
-	VPADDD     Z24, w0, w0; \
-	VPADDD     Z27, w0, w0
+	VPRORD     $7, w1, Y24; \
+	VPRORD     $18, w1, Y25; \
+	VPSRLD     $3, w1, Y26; \
+	VPRORD     $17, w14, Y27; \
+	VPRORD     $19, w14, Y28; \
+	VPSRLD     $10, w14, Y29; \
+	VPTERNLOGD $0x96, Y25, Y26, Y24; \
+	VPTERNLOGD $0x96, Y28, Y29, Y27; \
+	VPADDD     Y24, w0, w0; \
+	VPADDD     Y27, w0, w0
 
-// QUARTER loads 16 bytes of lanes n, n+4, n+8 and n+12, R9 being how far lanes have come.
-#define QUARTER(at, n, z) \
+// HALVES loads 16 bytes of lanes n and n+4, R9 being how far lanes have come.
+#define HALVES(at, n, y) \
 	MOVQ            (8*n)(SI), R10; \
 	MOVQ            (8*(n+4))(SI), R11; \
-	MOVQ            (8*(n+8))(SI), R12; \
-	MOVQ            (8*(n+12))(SI), R13; \
-	VBROADCASTI32X4 at(R10)(R9*1), z; \
-	VINSERTI32X4    $1, at(R11)(R9*1), z, z; \
-	VINSERTI32X4    $2, at(R12)(R9*1), z, z; \
-	VINSERTI32X4    $3, at(R13)(R9*1), z, z; \
-	VPSHUFB         Z31, z, z
+	VBROADCASTI32X4 at(R10)(R9*1), y; \
+	VINSERTI32X4    $1, at(R11)(R9*1), y, y; \
+	VPSHUFB         Y31, y, y
 
 // WORDS loads the four words of all lanes that stand 16 bytes wide at a place.
 #define WORDS(at, w0, w1, w2, w3) \
-	QUARTER(at, 0, w0); \
-	QUARTER(at, 1, w1); \
-	QUARTER(at, 2, w2); \
-	QUARTER(at, 3, w3); \
-	VPUNPCKLDQ  w1, w0, Z24; \
-	VPUNPCKHDQ  w1, w0, Z25; \
-	VPUNPCKLDQ  w3, w2, Z26; \
-	VPUNPCKHDQ  w3, w2, Z27; \
-	VPUNPCKLQDQ Z26, Z24, w0; \
-	VPUNPCKHQDQ Z26, Z24, w1; \
-	VPUNPCKLQDQ Z27, Z25, w2; \
-	VPUNPCKHQDQ Z27, Z25, w3
+	HALVES(at, 0, w0); \
+	HALVES(at, 1, w1); \
+	HALVES(at, 2, w2); \
+	HALVES(at, 3, w3); \
+	VPUNPCKLDQ  w1, w0, Y24; \
+	VPUNPCKHDQ  w1, w0, Y25; \
+	VPUNPCKLDQ  w3, w2, Y26; \
+	VPUNPCKHDQ  w3, w2, Y27; \
+	VPUNPCKLQDQ Y26, Y24, w0; \
+	VPUNPCKHQDQ Y26, Y24, w1; \
+	VPUNPCKLQDQ Y27, Y25, w2; \
+	VPUNPCKHQDQ Y27, Y25, w3
 
 DATA bigEndian<>+0(SB)/8, $0x0405060700010203
 DATA bigEndian<>+8(SB)/8, $0x0c0d0e0f08090a0b
@@ -79,93 +75,93 @@ TEXT ·compress(SB), NOSPLIT, $0-32
 	MOVQ            rounds+16(FP), R8
 	MOVQ            blocks+24(FP), DX
 	XORL            R9, R9
-	VBROADCASTI32X4 bigEndian<>(SB), Z31
-	VMOVDQU32       0(DI), Z0
-	VMOVDQU32       64(DI), Z1
-	VMOVDQU32       128(DI), Z2
-	VMOVDQU32       192(DI), Z3
-	VMOVDQU32       256(DI), Z4
-	VMOVDQU32       320(DI), Z5
-	VMOVDQU32       384(DI), Z6
-	VMOVDQU32       448(DI), Z7
+	VBROADCASTI32X4 bigEndian<>(SB), Y31
+	VMOVDQU32       0(DI), Y0
+	VMOVDQU32       32(DI), Y1
+	VMOVDQU32       64(DI), Y2
+	VMOVDQU32       96(DI), Y3
+	VMOVDQU32       128(DI), Y4
+	VMOVDQU32       160(DI), Y5
+	VMOVDQU32       192(DI), Y6
+	VMOVDQU32       224(DI), Y7
 
 block:
 	MOVQ R8, BX
-	WORDS(0, Z8, Z9, Z10, Z11)
-	WORDS(16, Z12, Z13, Z14, Z15)
-	WORDS(32, Z16, Z17, Z18, Z19)
-	WORDS(48, Z20, Z21, Z22, Z23)
-	ROUND(Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z8, 0)
-	ROUND(Z7, Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z9, 4)
-	ROUND(Z6, Z7, Z0, Z1, Z2, Z3, Z4, Z5, Z10, 8)
-	ROUND(Z5, Z6, Z7, Z0, Z1, Z2, Z3, Z4, Z11, 12)
-	ROUND(Z4, Z5, Z6, Z7, Z0, Z1, Z2, Z3, Z12, 16)
-	ROUND(Z3, Z4, Z5, Z6, Z7, Z0, Z1, Z2, Z13, 20)
-	ROUND(Z2, Z3, Z4, Z5, Z6, Z7, Z0, Z1, Z14, 24)
-	ROUND(Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z0, Z15, 28)
-	ROUND(Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z16, 32)
-	ROUND(Z7, Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z17, 36)
-	ROUND(Z6, Z7, Z0, Z1, Z2, Z3, Z4, Z5, Z18, 40)
-	ROUND(Z5, Z6, Z7, Z0, Z1, Z2, Z3, Z4, Z19, 44)
-	ROUND(Z4, Z5, Z6, Z7, Z0, Z1, Z2, Z3, Z20, 48)
-	ROUND(Z3, Z4, Z5, Z6, Z7, Z0, Z1, Z2, Z21, 52)
-	ROUND(Z2, Z3, Z4, Z5, Z6, Z7, Z0, Z1, Z22, 56)
-	ROUND(Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z0, Z23, 60)
+	WORDS(0, Y8, Y9, Y10, Y11)
+	WORDS(16, Y12, Y13, Y14, Y15)
+	WORDS(32, Y16, Y17, Y18, Y19)
+	WORDS(48, Y20, Y21, Y22, Y23)
+	ROUND(Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y8, 0)
+	ROUND(Y7, Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y9, 4)
+	ROUND(Y6, Y7, Y0, Y1, Y2, Y3, Y4, Y5, Y10, 8)
+	ROUND(Y5, Y6, Y7, Y0, Y1, Y2, Y3, Y4, Y11, 12)
+	ROUND(Y4, Y5, Y6, Y7, Y0, Y1, Y2, Y3, Y12, 16)
+	ROUND(Y3, Y4, Y5, Y6, Y7, Y0, Y1, Y2, Y13, 20)
+	ROUND(Y2, Y3, Y4, Y5, Y6, Y7, Y0, Y1, Y14, 24)
+	ROUND(Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y0, Y15, 28)
+	ROUND(Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y16, 32)
+	ROUND(Y7, Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y17, 36)
+	ROUND(Y6, Y7, Y0, Y1, Y2, Y3, Y4, Y5, Y18, 40)
+	ROUND(Y5, Y6, Y7, Y0, Y1, Y2, Y3, Y4, Y19, 44)
+	ROUND(Y4, Y5, Y6, Y7, Y0, Y1, Y2, Y3, Y20, 48)
+	ROUND(Y3, Y4, Y5, Y6, Y7, Y0, Y1, Y2, Y21, 52)
+	ROUND(Y2, Y3, Y4, Y5, Y6, Y7, Y0, Y1, Y22, 56)
+	ROUND(Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y0, Y23, 60)
 	MOVQ $3, CX
 
 more:
 	ADDQ $64, BX
-	SCHEDULE(Z8, Z9, Z17, Z22)
-	ROUND(Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z8, 0)
-	SCHEDULE(Z9, Z10, Z18, Z23)
-	ROUND(Z7, Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z9, 4)
-	SCHEDULE(Z10, Z11, Z19, Z8)
-	ROUND(Z6, Z7, Z0, Z1, Z2, Z3, Z4, Z5, Z10, 8)
-	SCHEDULE(Z11, Z12, Z20, Z9)
-	ROUND(Z5, Z6, Z7, Z0, Z1, Z2, Z3, Z4, Z11, 12)
-	SCHEDULE(Z12, Z13, Z21, Z10)
-	ROUND(Z4, Z5, Z6, Z7, Z0, Z1, Z2, Z3, Z12, 16)
-	SCHEDULE(Z13, Z14, Z22, Z11)
-	ROUND(Z3, Z4, Z5, Z6, Z7, Z0, Z1, Z2, Z13, 20)
-	SCHEDULE(Z14, Z15, Z23, Z12)
-	ROUND(Z2, Z3, Z4, Z5, Z6, Z7, Z0, Z1, Z14, 24)
-	SCHEDULE(Z15, Z16, Z8, Z13)
-	ROUND(Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z0, Z15, 28)
-	SCHEDULE(Z16, Z17, Z9, Z14)
-	ROUND(Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z16, 32)
-	SCHEDULE(Z17, Z18, Z10, Z15)
-	ROUND(Z7, Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z17, 36)
-	SCHEDULE(Z18, Z19, Z11, Z16)
-	ROUND(Z6, Z7, Z0, Z1, Z2, Z3, Z4, Z5, Z18, 40)
-	SCHEDULE(Z19, Z20, Z12, Z17)
-	ROUND(Z5, Z6, Z7, Z0, Z1, Z2, Z3, Z4, Z19, 44)
-	SCHEDULE(Z20, Z21, Z13, Z18)
-	ROUND(Z4, Z5, Z6, Z7, Z0, Z1, Z2, Z3, Z20, 48)
-	SCHEDULE(Z21, Z22, Z14, Z19)
-	ROUND(Z3, Z4, Z5, Z6, Z7, Z0, Z1, Z2, Z21, 52)
-	SCHEDULE(Z22, Z23, Z15, Z20)
-	ROUND(Z2, Z3, Z4, Z5, Z6, Z7, Z0, Z1, Z22, 56)
-	SCHEDULE(Z23, Z8, Z16, Z21)
-	ROUND(Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z0, Z23, 60)
+	SCHEDULE(Y8, Y9, Y17, Y22)
+	ROUND(Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y8, 0)
+	SCHEDULE(Y9, Y10, Y18, Y23)
+	ROUND(Y7, Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y9, 4)
+	SCHEDULE(Y10, Y11, Y19, Y8)
+	ROUND(Y6, Y7, Y0, Y1, Y2, Y3, Y4, Y5, Y10, 8)
+	SCHEDULE(Y11, Y12, Y20, Y9)
+	ROUND(Y5, Y6, Y7, Y0, Y1, Y2, Y3, Y4, Y11, 12)
+	SCHEDULE(Y12, Y13, Y21, Y10)
+	ROUND(Y4, Y5, Y6, Y7, Y0, Y1, Y2, Y3, Y12, 16)
+	SCHEDULE(Y13, Y14, Y22, Y11)
+	ROUND(Y3, Y4, Y5, Y6, Y7, Y0, Y1, Y2, Y13, 20)
+	SCHEDULE(Y14, Y15, Y23, Y12)
+	ROUND(Y2, Y3, Y4, Y5, Y6, Y7, Y0, Y1, Y14, 24)
+	SCHEDULE(Y15, Y16, Y8, Y13)
+	ROUND(Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y0, Y15, 28)
+	SCHEDULE(Y16, Y17, Y9, Y14)
+	ROUND(Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y16, 32)
+	SCHEDULE(Y17, Y18, Y10, Y15)
+	ROUND(Y7, Y0, Y1, Y2, Y3, Y4, Y5, Y6, Y17, 36)
+	SCHEDULE(Y18, Y19, Y11, Y16)
+	ROUND(Y6, Y7, Y0, Y1, Y2, Y3, Y4, Y5, Y18, 40)
+	SCHEDULE(Y19, Y20, Y12, Y17)
+	ROUND(Y5, Y6, Y7, Y0, Y1, Y2, Y3, Y4, Y19, 44)
+	SCHEDULE(Y20, Y21, Y13, Y18)
+	ROUND(Y4, Y5, Y6, Y7, Y0, Y1, Y2, Y3, Y20, 48)
+	SCHEDULE(Y21, Y22, Y14, Y19)
+	ROUND(Y3, Y4, Y5, Y6, Y7, Y0, Y1, Y2, Y21, 52)
+	SCHEDULE(Y22, Y23, Y15, Y20)
+	ROUND(Y2, Y3, Y4, Y5, Y6, Y7, Y0, Y1, Y22, 56)
+	SCHEDULE(Y23, Y8, Y16, Y21)
+	ROUND(Y1, Y2, Y3, Y4, Y5, Y6, Y7, Y0, Y23, 60)
 	DECQ CX
 	JNZ  more
 
-	VPADDD    0(DI), Z0, Z0
-	VMOVDQU32 Z0, 0(DI)
-	VPADDD    64(DI), Z1, Z1
-	VMOVDQU32 Z1, 64(DI)
-	VPADDD    128(DI), Z2, Z2
-	VMOVDQU32 Z2, 128(DI)
-	VPADDD    192(DI), Z3, Z3
-	VMOVDQU32 Z3, 192(DI)
-	VPADDD    256(DI), Z4, Z4
-	VMOVDQU32 Z4, 256(DI)
-	VPADDD    320(DI), Z5, Z5
-	VMOVDQU32 Z5, 320(DI)
-	VPADDD    384(DI), Z6, Z6
-	VMOVDQU32 Z6, 384(DI)
-	VPADDD    448(DI), Z7, Z7
-	VMOVDQU32 Z7, 448(DI)
+	VPADDD    0(DI), Y0, Y0
+	VMOVDQU32 Y0, 0(DI)
+	VPADDD    32(DI), Y1, Y1
+	VMOVDQU32 Y1, 32(DI)
+	VPADDD    64(DI), Y2, Y2
+	VMOVDQU32 Y2, 64(DI)
+	VPADDD    96(DI), Y3, Y3
+	VMOVDQU32 Y3, 96(DI)
+	VPADDD    128(DI), Y4, Y4
+	VMOVDQU32 Y4, 128(DI)
+	VPADDD    160(DI), Y5, Y5
+	VMOVDQU32 Y5, 160(DI)
+	VPADDD    192(DI), Y6, Y6
+	VMOVDQU32 Y6, 192(DI)
+	VPADDD    224(DI), Y7, Y7
+	VMOVDQU32 Y7, 224(DI)
 	ADDQ $64, R9
 	DECQ DX
 	JNZ  block

@@ -1,5 +1,5 @@
-// Package multibuffer computes the SHA-256 of many messages at once: sixteen of them side by side, each in a lane
-// of the wide registers that the processor has, where one message alone has to do one operation after the other.
+// Package multibuffer computes the SHA-256 of many messages at once: eight of them side by side, each in a lane
+// of the processor's wide registers, where one message alone has to do one operation after the other.
 //
 // It owns the dealing of messages to lanes, and the compression of a block in each of them. What it returns is
 // FIPS 180-4 to the bit, as crypto/sha256 does, which it uses for few messages and on every other processor. It
@@ -55,8 +55,8 @@ func Sums(messages []Message) [][sha256.Size]byte {
 const none = int(^uint(0) >> 1)
 
 const (
-	lanes = 16   // messages side by side
-	chunk = 1024 // the most bytes of each at a time: of all, half of a first-level cache
+	lanes = 8    // messages side by side
+	chunk = 1024 // the most bytes of each at a time: of all, a quarter of a first-level cache
 )
 
 // A lane is a message on its way through one lane of the registers.

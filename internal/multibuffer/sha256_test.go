@@ -79,6 +79,19 @@ func BenchmarkSums(b *testing.B) {
 			}
 		})
 	}
+	b.Run("documents of 800 bytes", func(b *testing.B) {
+		messages := make([]Message, 64)
+		for i := range messages {
+			messages[i] = Message{random(rng, 84)}
+			for range 20 {
+				messages[i] = append(messages[i], random(rng, 700+rng.IntN(200)))
+			}
+		}
+		b.SetBytes(64 * 16_084)
+		for b.Loop() {
+			Sums(messages)
+		}
+	})
 	b.Run("one after the other", func(b *testing.B) {
 		all := random(rng, 16_404)
 		b.SetBytes(int64(len(all)))
