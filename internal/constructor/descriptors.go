@@ -58,15 +58,15 @@ func openFiles(enough int) files {
 	return f
 }
 
-// short says why no more lines are given for lack of descriptors, where some ranks have not come yet; "" if they are.
-// The lock is held.
-func (s *sharing) short(of files, absent int) string {
+// short says why no more lines are given for lack of descriptors, where some ranks have yet to come, or to come again;
+// "" if they are. The lock is held.
+func (s *sharing) short(of files, away int) string {
 	if !time.Now().Before(s.shortTill) {
 		if of.uncounted {
 			return ""
 		}
 		s.forget()
-		if of.free > absent+spareFiles+lineFiles*len(s.tickets) {
+		if of.free > away+spareFiles+lineFiles*len(s.tickets) {
 			return ""
 		}
 	}
@@ -81,10 +81,13 @@ func outOfFiles(err error) bool {
 
 // crowded returns why no more lines are given, and logs it once in a while; "" if they are.
 func (c *Constructor) crowded() string {
-	s, absent := c.sharing, c.steps.Absent()
+	s, away := c.sharing, 0
 	of := s.files(rankFiles*c.steps.Fetchers() + otherFiles)
+	if !of.uncounted {
+		away = c.steps.Away()
+	}
 	s.mu.Lock()
-	why := s.short(of, absent)
+	why := s.short(of, away)
 	log := why != "" && time.Since(s.shortLogged) >= shortLogEvery
 	if log {
 		s.shortLogged = time.Now()

@@ -1,6 +1,8 @@
 package constructor
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"syscall"
@@ -56,6 +58,52 @@ func TestShortOfDescriptors(t *testing.T) {
 	if n := strings.Count(log.String(), "\n"); n != 2 {
 		t.Errorf("%d lines of log: %s", n, log)
 	}
+}
+
+// TestDescriptorsOfRanksThatComeAgain: a rank whose line has ended is to have its connection when it is started again, whether
+// it has joined again or not.
+func TestDescriptorsOfRanksThatComeAgain(t *testing.T) {
+	left := files{limit: 40}
+	steps := deliver.New()
+	steps.Take(&pb.ConstructorJob{Mesh: &pb.Mesh{Dp: 3, Cp: 1, Pp: 1, Tp: 1}, Buckets: []uint32{0, 1, 2}, Ahead: 8}, 100)
+	steps.Restart(&pb.Restart{Generation: 1})
+	s := &sharing{machine: "here", socket: &hostmem.Listener{Path: "s"}, tickets: map[hostmem.Ticket]ticket{}, files: func(int) files { return left }}
+	c := &Constructor{sharing: s, steps: steps}
+	c.opts.Log = slog.New(slog.DiscardHandler)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	var leaves []func()
+	for dp := range uint32(3) {
+		rank := deliver.Rank{DP: dp}
+		_, leave, err := steps.Attend(t.Context(), rank, deliver.Way{Name: deliver.Shared})
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaves = append(leaves, leave)
+		if _, _, err := steps.Get(ended, deliver.Caller{Rank: rank, Generation: 1}, 0); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	check := func(when string, away int) {
+		t.Helper()
+		for free, given := range map[int]bool{spareFiles + away: false, spareFiles + away + 1: true} {
+			left.free = free
+			if why := c.crowded(); (why == "") != given {
+				t.Errorf("%s, with %d descriptors beside the spare ones: %q", when, free-spareFiles, why)
+			}
+		}
+	}
+	check("while all ranks are there", 0)
+	for i, leave := range leaves {
+		leave()
+		check("after ranks have ended", i+1)
+	}
+	_, leave, err := steps.Attend(t.Context(), deliver.Rank{}, deliver.Way{Name: deliver.Stream})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("after one has come again", 2)
+	leave()
 }
 
 // TestOpenFiles counts those of this process.

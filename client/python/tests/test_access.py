@@ -58,6 +58,20 @@ def test_a_unix_socket_has_a_key_too(tmp_path, keys, monkeypatch):
 
 
 @needs_binary
+@pytest.mark.parametrize("name", ["100%41", "a#b?c", "\u00e9 :@[1]"])
+def test_a_unix_socket_of_any_name(tmp_path, keys, monkeypatch, name):
+    """In a URL, which its address is to gRPC, some of these characters have another meaning."""
+    monkeypatch.chdir(tmp_path)
+    path = f"{name}/s"
+    os.mkdir(name)
+    with real_service(write_job(tmp_path, dp=1), f"unix:{path}"):
+        for address in (f"unix:{path}", f"unix:{tmp_path}/{path}"):
+            with millrace.connect(address, **RANK) as loader:
+                assert next(loader)["tokens"].size
+        assert millrace.change(f"unix:{path}", {"pause": "notes"}) > 0
+
+
+@needs_binary
 def test_strangers_are_told_at_once(tmp_path, keys, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     with real_service(write_job(tmp_path, dp=1)) as address:

@@ -16,7 +16,7 @@ from conftest import check_batch, take
 from processes import until
 
 import millrace
-from millrace import acks, attention, messages, rpc, sources
+from millrace import acks, attention, background, messages, rpc, sources
 from millrace import loader as loaders
 
 PREFETCH = pytest.mark.parametrize("prefetch", [0, 2])
@@ -62,10 +62,12 @@ def test_a_broken_stream_is_asked_for_again(serve, open_loader, prefetch, frames
 class CtrlC:
     """Raises KeyboardInterrupt in this thread, in next(), where the given number of calls was made.
 
-    A signal falls where a function begins or a call has returned.
+    A signal falls where a function begins or a call has returned, such as the one that makes a
+    thread, before it is known whether that runs.
     """
 
-    FILES = (loaders.__file__, sources.__file__)
+    FILES = (loaders.__file__, sources.__file__, background.__file__)
+    START = threading.Thread.start.__code__
 
     def __init__(self, calls):
         self.left = calls
@@ -78,8 +80,12 @@ class CtrlC:
         sys.setprofile(None)
         return error[0] is KeyboardInterrupt
 
-    def profile(self, frame, event, _):
-        if event in ("call", "c_return") and frame.f_code.co_filename in self.FILES:
+    def profile(self, frame, event, called):
+        if frame.f_code is self.START:
+            falls = event == "c_return" and "start_" in called.__name__
+        else:
+            falls = event in ("call", "c_return") and frame.f_code.co_filename in self.FILES
+        if falls:
             self.left -= 1
             if self.left == 0:
                 raise KeyboardInterrupt
@@ -110,6 +116,30 @@ def test_an_interrupt_loses_no_step(
         check_batch(service, batch, *divmod(number, microbatches))
         due, calls = number + 1, calls + 1
         ended = ended + 1 if interrupt.left > 0 else 0
+    assert calls > 10
+
+
+def test_an_interrupt_starts_no_second_thread(serve, open_loader):
+    """Wherever in the first next() it falls: two that fetch would take each other's steps."""
+
+    def running():
+        names = [t.name for t in threading.enumerate() if t.is_alive()]
+        return sorted(name for name in names if name.startswith("millrace-"))
+
+    service = serve(microbatches=1)
+    calls = left = 0
+    while left <= 0:
+        calls += 1
+        loader = open_loader(service, prefetch=2)
+        with CtrlC(calls) as interrupt:
+            next(loader)
+        left = interrupt.left
+        next(loader)
+        assert loader.step in (0, 1), f"after an interrupt at call {calls}"
+        check_steps(service, loader, range(loader.step + 1, 5))
+        until(lambda: running() == ["millrace-acks", "millrace-prefetch", "millrace-tell"])
+        loader.close()
+        until(lambda: not running())
     assert calls > 10
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import signal
 import types
+from unittest import mock
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install torch")
 
+import fake  # noqa: E402
 from processes import own_process, service_process  # noqa: E402
 from test_torch import (  # noqa: E402
     check,
@@ -195,6 +199,92 @@ def test_a_worker_that_died_ends_no_feed(persistent):
                 errors += 1
         assert 1 <= errors <= 2  # torch's handler of signals may tell of it before
         check_state(data.state_dict(), 3)
+
+
+@contextlib.contextmanager
+def dying(after):
+    """Has the first worker process die at its first batch: after it took it, or before."""
+    real, parent = millrace.torch.Dataset._next, os.getpid()
+    died = multiprocessing.get_context("fork").RawValue("b", 0)
+
+    def die(dataset, with_state):
+        last = os.getpid() != parent and not died.value
+        batch = real(dataset, with_state) if after or not last else None
+        if last:
+            died.value = 1
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch
+
+    with mock.patch.object(millrace.torch.Dataset, "_next", die):
+        yield
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("persistent", [False, True])
+@own_process
+def test_a_worker_that_died_before_the_first_batch_ends_no_feed(persistent, after, loaded):
+    with service_process() as address, dying(after):
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30)
+        first = 3 if loaded else 0
+        if loaded:  # by the dataset: the feed knows of no state
+            dataset.load_state_dict(make(1, 1, fake.Service().token(1)))
+        data = Feed(data_loader(dataset, 1, "fork", persistent_workers=persistent))
+        errors = 0
+        for number in range(first, first + 4):
+            while True:
+                try:
+                    batch = next(data)
+                    break
+                except RuntimeError:
+                    errors += 1
+            check(batch, number)
+            data.trained()
+            check_state(data.state_dict(), number + 1)
+        assert 1 <= errors <= 2  # torch's handler of signals may tell of it before
+
+
+@own_process
+def test_a_worker_that_died_and_left_no_state_ends_no_data():
+    with service_process() as address:
+        dataset = millrace.torch.Dataset(address, dp_rank=0, timeout=30, state_every=0)
+        data = Feed(data_loader(dataset, 1, "fork"))
+        check(next(data), 0)
+        worker = data._batches._workers[0]
+        with contextlib.suppress(RuntimeError):  # torch's handler of signals may tell of it here
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.join()
+        number, errors = 1, []
+        while len(errors) < 4:
+            try:
+                check(next(data), number)  # some may have been on their way
+                number += 1
+            except (RuntimeError, OSError, EOFError, millrace.UserError) as error:
+                errors.append(error)
+        for error in errors[-2:]:
+            assert isinstance(error, millrace.UserError), error
+            assert "is not known: this batch came without its state" in str(error)
+        data.load_state_dict(make(1, 1, fake.Service().token(1)))
+        check(next(data), 3)
+
+
+def test_a_batch_that_no_batch_was_made_of_comes_again(serve):
+    """Without a worker, too, and before the first one is there."""
+    fails = [True, False, True, False, False]
+
+    def collate(batch):
+        if fails.pop(0):
+            raise ValueError("no room")
+        return batch
+
+    dataset = millrace.torch.Dataset(serve().address, dp_rank=0)
+    data = Feed(data_loader(dataset, collate_fn=collate))
+    for number in range(2):
+        with pytest.raises(ValueError, match="no room"):
+            next(data)
+        check(next(data), number)
+        data.trained()
+    data.close()
 
 
 def test_the_end(serve):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import json
+import pickle
 
 import fake
 import numpy as np
@@ -92,6 +94,25 @@ def test_torchtitan_pairs(titan):
     np.testing.assert_array_equal(labels.numpy().reshape(-1), want["labels"])
     assert len(list(data)) == 2 * 6 - 6 and list(data) == []
     data.close()
+
+
+def test_torchtitan_config_of_classes_and_their_loaders(titan):
+    config = millrace.torchtitan.DataLoader.Config
+
+    class Derived(millrace.torchtitan.DataLoader, abc.ABC):  # which has a metaclass
+        pass
+
+    class Own(millrace.torchtitan.DataLoader):
+        class Config:
+            pass
+
+    for kind in (millrace.torchtitan.DataLoader, Derived):
+        data = kind(titan.address, dp_rank=0)
+        assert kind.Config is data.Config is config
+        data.close()
+    assert Own.Config is not config
+    made = config("a:1", options={"cp_rank": 0})
+    assert pickle.loads(pickle.dumps(made)) == made
 
 
 def test_torchtitan_leaves_images_their_shape(monkeypatch, titan):

@@ -48,11 +48,17 @@ func (s *Steps) Fetchers() int {
 	return len(s.acked)
 }
 
-// Absent is the number of these that have not asked for a batch yet.
-func (s *Steps) Absent() int {
+// Away is the number of these that have neither a stream nor a line now: they have yet to come, or have ended and may
+// be started again. One that asks by calls is among them, as nobody knows whether it still has its connection.
+func (s *Steps) Away() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.acked) - len(s.asked)
+	for r := range s.acked {
+		if !s.streams.has(r) {
+			n++
+		}
+	}
+	return n
 }
 
 // refusedText names a rank that is refused and still there; "" if there is none. The lock is held.

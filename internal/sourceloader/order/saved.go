@@ -71,10 +71,11 @@ func withoutCaches(ctx context.Context, st store.Store, objects []store.Object) 
 	return kept, dropped, nil
 }
 
-// readState returns the files that a state.json lists, none if it is not one of save_to_disk.
+// readState returns the files that a state.json lists, none if it is not one of save_to_disk. One that says nothing is an
+// error: without it the caches beside it would be read as data.
 func readState(ctx context.Context, st store.Store, obj store.Object) (map[string]bool, error) {
 	if obj.Size > maxState {
-		return nil, nil
+		return nil, unreadable(obj, fmt.Sprintf("has %d bytes, which is more than %d", obj.Size, maxState))
 	}
 	file, err := input.Open(ctx, st, obj)
 	if err != nil {
@@ -85,23 +86,36 @@ func readState(ctx context.Context, st store.Store, obj store.Object) (map[strin
 	if err := input.ReadFullAt(file, data, 0); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", obj.URI, err)
 	}
-	var state struct {
-		Files []struct {
-			Name string `json:"filename"`
-		} `json:"_data_files"`
+	var state map[string]json.RawMessage
+	if err := json.Unmarshal(data, &state); err != nil && !json.Valid(data) {
+		return nil, unreadable(obj, fmt.Sprintf("is not JSON (%v)", err))
 	}
-	if json.Unmarshal(data, &state) != nil {
+	list, saved := state["_data_files"]
+	if !saved {
 		return nil, nil // a file of this name that means something else
+	}
+	var names []struct {
+		Name string `json:"filename"`
+	}
+	if json.Unmarshal(list, &names) != nil || len(names) == 0 {
+		return nil, unreadable(obj, "names no files in _data_files")
 	}
 	folder, _ := split(obj.URI)
 	files := map[string]bool{}
-	for _, f := range state.Files {
+	for _, f := range names {
 		if f.Name == "" {
-			return nil, nil
+			return nil, unreadable(obj, "has an entry without a filename in _data_files")
 		}
 		files[folder+path.Clean(f.Name)] = true
 	}
 	return files, nil
+}
+
+// unreadable is the error of a state.json that does not say which files are data.
+func unreadable(obj store.Object, why string) error {
+	folder, _ := split(obj.URI)
+	return fault.Userf("%s %s: save_to_disk of Hugging Face datasets lists there which Arrow files of the folder are data, and not results of .map and .filter; "+
+		"copy or save the folder again, or name the files that are meant, such as %sdata-*.arrow", obj.URI, why, folder)
 }
 
 // split cuts a URI behind its last slash. (Those of package path clean the slashes of s3:// away.)

@@ -14,11 +14,22 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
-// opened counts how often a file of a name is opened.
+// opened counts how often a file of a name is opened, and says that it has a size.
 type opened struct {
 	store.Memory
 	name  string
+	size  int64 // 0: its own
 	times int
+}
+
+func (o *opened) List(ctx context.Context, pattern string) ([]store.Object, error) {
+	objects, err := o.Memory.List(ctx, pattern)
+	for i := range objects {
+		if o.size > 0 && path.Base(objects[i].URI) == o.name {
+			objects[i].Size = o.size
+		}
+	}
+	return objects, err
 }
 
 func (o *opened) Open(ctx context.Context, obj store.Object) (store.Handle, error) {
@@ -42,6 +53,7 @@ func TestSaved(t *testing.T) {
 		name   string
 		files  string // what is there below /d, but for state.json
 		state  string // "" if there is none
+		size   int64  // of state.json, if it is not that of its text
 		src    string // patterns
 		want   string // files read
 		reads  int    // of state.json
@@ -61,10 +73,15 @@ func TestSaved(t *testing.T) {
 			doubts: []string{"1 of the files there are left out, because state.json in their folder does not list them, such as /d/more.arrow", "name those that are meant"}},
 		{name: "one is missing", files: "data-0.arrow", state: two, src: "/d", reads: 1, err: "/d/state.json lists the file data-1.arrow, which is not among"},
 		{name: "another state", files: "data-0.arrow more.arrow", state: `{"step": 3}`, src: "/d", want: "data-0.arrow more.arrow", reads: 1},
-		{name: "an empty list", files: "data-0.arrow more.arrow", state: `{"_data_files": []}`, src: "/d", want: "data-0.arrow more.arrow", reads: 1},
-		{name: "another list", files: "data-0.arrow more.arrow", state: `{"_data_files": [{"name": "data-0.arrow"}]}`, src: "/d", want: "data-0.arrow more.arrow", reads: 1},
-		{name: "a list of another type", files: "data-0.arrow more.arrow", state: `{"_data_files": ["data-0.arrow"]}`, src: "/d", want: "data-0.arrow more.arrow", reads: 1},
-		{name: "no JSON", files: "data-0.arrow more.arrow", state: `x`, src: "/d", want: "data-0.arrow more.arrow", reads: 1},
+		{name: "another state, not an object", files: "data-0.arrow more.arrow", state: `[{"_data_files": []}]`, src: "/d", want: "data-0.arrow more.arrow", reads: 1},
+		{name: "an empty list", files: "data-0.arrow " + cacheFile, state: `{"_data_files": []}`, src: "/d", reads: 1, err: "/d/state.json names no files in _data_files: "},
+		{name: "no list", files: "data-0.arrow " + cacheFile, state: `{"_data_files": null}`, src: "/d", reads: 1, err: "/d/state.json names no files in _data_files: "},
+		{name: "another list", files: "data-0.arrow " + cacheFile, state: `{"_data_files": [{"name": "data-0.arrow"}]}`, src: "/d", reads: 1, err: "/d/state.json has an entry without a filename in _data_files: "},
+		{name: "a list of another type", files: "data-0.arrow " + cacheFile, state: `{"_data_files": ["data-0.arrow"]}`, src: "/d", reads: 1, err: "/d/state.json names no files in _data_files: "},
+		{name: "no JSON", files: "data-0.arrow " + cacheFile, state: `x`, src: "/d", reads: 1, err: "/d/state.json is not JSON (invalid character"},
+		{name: "cut", files: "data-0.arrow " + cacheFile, state: two[:60], src: "/d", reads: 1, err: "such as /d/data-*.arrow"},
+		{name: "too large", files: "data-0.arrow " + cacheFile, state: two, size: 64<<20 + 1, src: "/d", err: "/d/state.json has 67108865 bytes, which is more than 67108864: "},
+		{name: "cut, and the files are named", files: "data-0.arrow data-1.arrow " + cacheFile, state: two[:60], src: "/d/data-*.arrow", want: "data-0.arrow data-1.arrow"},
 		{name: "a folder below", files: "data-0.arrow data-1.arrow e/x.arrow", state: two, src: "/d", want: "data-0.arrow data-1.arrow e/x.arrow", reads: 1},
 		{name: "a list of files below", files: "x/0.arrow y.arrow", state: `{"_data_files": [{"filename": "x/0.arrow"}]}`, src: "/d", want: "x/0.arrow", reads: 1,
 			doubts: []string{"left out", "/d/y.arrow", "name those"}},
@@ -74,7 +91,7 @@ func TestSaved(t *testing.T) {
 		{name: "splits by name", files: "dataset_dict.json train/state.json train/0.arrow test/state.json test/0.arrow", src: "/d/train /d/test", want: "test/0.arrow train/0.arrow", reads: 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			st := &opened{name: "state.json"}
+			st := &opened{name: "state.json", size: c.size}
 			for name := range strings.FieldsSeq(c.files) {
 				switch path.Ext(name) {
 				case ".arrow":

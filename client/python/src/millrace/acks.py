@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 
+from millrace.background import Background
 from millrace.backoff import Backoff
 from millrace.errors import Error, LostError, MovedError
 from millrace.session import Session
@@ -38,7 +39,10 @@ class Acks:
         self._flushing = False
         self._refused = 0  # a position that the service would not take
         self.moved: MovedError | None = None  # why the rank cannot go on
-        self._thread = threading.Thread(target=self._run, name="millrace-acks", daemon=True)
+        self._thread = Background(self._run, "acks")
+
+    def start(self) -> None:
+        """Starts the thread. Idempotent."""
         self._thread.start()
 
     def notify(self) -> None:
@@ -58,7 +62,7 @@ class Acks:
         with self._change:
             self._flushing = True
             self._change.notify_all()
-            while self._pending() and self._thread.is_alive():
+            while self._pending() and self._thread.alive():
                 left = until - time.monotonic()
                 if left <= 0:
                     break
@@ -70,8 +74,7 @@ class Acks:
         with self._change:
             self._closing = True
             self._change.notify_all()
-        if self._thread is not threading.current_thread():
-            self._thread.join(seconds)
+        self._thread.join(seconds)
 
     def _pending(self) -> bool:
         known = max(self._session.told, self._refused)

@@ -12,6 +12,8 @@ import threading
 import time
 from typing import Any, Callable
 
+from millrace.background import Background
+
 # Seconds between two looks, which is how often a service says that it waits at first; later it
 # does so after a tenth of the time that the call has waited, or RAREST seconds.
 EVERY, RAREST, SHARE = 0.2, 1.0, 10
@@ -49,7 +51,7 @@ class Attention:
         self._calls: list[Call] = []
         self._waits: dict[str, int] = {}  # addresses that say that they wait: least looks
         self._limit = LOOKS
-        self._thread: threading.Thread | None = None
+        self._thread: Background | None = None
         self._closed = threading.Event()
 
     def begin(
@@ -77,10 +79,8 @@ class Attention:
         call.allowed = max(call.allowed, self._waits[call.address])
         self._calls.append(call)
         self._change.notify()
-        if self._thread is None and not self._closed.is_set():
-            self._thread = threading.Thread(
-                target=self._look, name="millrace-attention", daemon=True
-            )
+        if not self._closed.is_set():
+            self._thread = self._thread or Background(self._look, "attention")
             self._thread.start()
 
     def whole(self, call: Call) -> None:
@@ -131,7 +131,7 @@ class Attention:
         with self._change:
             self._change.notify()
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None:
             thread.join(EVERY)
 
     def _look(self) -> None:

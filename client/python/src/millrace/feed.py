@@ -10,7 +10,6 @@ Lightning, Transformers and Accelerate are made of it; it never looks into a bat
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -74,6 +73,7 @@ class Feed(StateNames):
         self._trained: Batch | None = None  # the last one
         self._loaded: State | None = None
         self._changed: TopologyChanged | None = None  # to be raised by the next iteration
+        self._died = False  # the worker of _batches has, of which _batches says nothing more
         self._ended = False  # there is no batch that was not fetched
         self.count = 0  # of batches trained on in this process
         self._newest = self._own = 0  # numbers of iterations: the last that began, that of next()
@@ -107,9 +107,11 @@ class Feed(StateNames):
         for batch in (self._trained, *self._fetched):
             if batch is not None:
                 batch.hold()
-        if self._batches is None:
-            self._batches = iter(self._source)
+        if self._died:
+            self._begin_again()
         try:
+            if self._batches is None:
+                self._batches = iter(self._source)
             if self._changed is None:
                 return next(self._batches)
         except TopologyChanged as changed:
@@ -120,26 +122,37 @@ class Feed(StateNames):
         except Error:
             raise
         except Exception:  # a worker process of the DataLoader has died, which it says once
-            with contextlib.suppress(Error):  # no state is known
-                self._begin_again()
+            self._died = isinstance(self._source, DataLoader)
             raise
         if self._fetched:
             raise StopIteration
         raise self._changed
 
     def _begin_again(self) -> None:
-        """Has a new worker give the next batch, behind the last one handed out."""
-        if not isinstance(self._source, DataLoader):
-            return
+        """Has a new worker give the next batch, behind the last one handed out.
+
+        If there was none, that is where the dataset began.
+        """
         last = self._fetched[-1] if self._fetched else self._trained
-        state = last.state_dict() if last is not None else self._loaded
+        try:
+            state = last.state_dict() if last is not None else self._loaded
+        except UserError as error:
+            raise UserError(
+                "the DataLoader ended with an error, and where another iteration of it is to go on "
+                f"is not known: {error}. To go on, load the state of a checkpoint"
+            ) from error
+        try:
+            self._go_on(state)
+        except RuntimeError:  # PyTorch's handler of signals says it, too
+            self._go_on(state)
+
+    def _go_on(self, state: State | None) -> None:
+        self._end_worker()
         if state is None:
-            return
-        for _ in range(2):
-            with contextlib.suppress(RuntimeError):  # PyTorch's handler of signals says it, too
-                self._end_worker()
-                self.dataset.load_state_dict(state)
-                return
+            self.dataset._rewind()
+        else:
+            self.dataset.load_state_dict(state)
+        self._died = False
 
     def _end_worker(self) -> None:
         if self._batches is not None:
@@ -211,7 +224,7 @@ class Feed(StateNames):
         self._again.clear()
         self._fetched.clear()
         self._trained, self._loaded = None, loaded
-        self._changed, self._ended = None, False
+        self._changed, self._died, self._ended = None, False, False
         self.dataset.load_state_dict(loaded)
 
     def close(self) -> None:

@@ -134,7 +134,7 @@ class Loader(state.StateNames):
         return step
 
     def _take(self, until: float, began: float | None) -> None:
-        source = self._source or self._start()
+        source = self._start()
         session = self._session or self._connected()
         if self._offset and self._loaded:
             state.check_middle(self._loaded, session.joined(until).mesh)
@@ -398,7 +398,10 @@ class Loader(state.StateNames):
                 f"connect() was given start={self._config.start!r}, and a state is loaded: leave "
                 "start out to go on after the state"
             )
-        loaded = state.checked(state_dict)
+        self._go_back(state.checked(state_dict))
+
+    def _go_back(self, loaded: state.State | None) -> None:
+        """Goes on after a state, or where the loader began."""
         self._disconnect()
         self._closed = False
         self._reset(loaded)
@@ -484,16 +487,17 @@ class Loader(state.StateNames):
         if self._session is None:
             token = self._loaded["token"] if self._loaded else b""
             self._session = Session(self._config, token, self._done)
+        if self._finalizer is None:  # an interrupt may fall between
             # A loader that is dropped, or lives to the end of the process, closes.
             self._finalizer = weakref.finalize(self, self._session.close)
         return self._session
 
     def _start(self) -> Source:
         session = self._connected()
-        if self._source is None and self._config.prefetch:
-            self._source = Prefetcher(session, self._done, self._config.prefetch)
-        elif self._source is None:
-            self._source = InPlace(session)
+        if self._source is None:
+            depth = self._config.prefetch
+            self._source = Prefetcher(session, self._done, depth) if depth else InPlace(session)
+        self._source.start()  # an interrupt may have kept it from that before
         return self._source
 
     def _joined(self) -> JoinReply:

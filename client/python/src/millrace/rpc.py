@@ -15,6 +15,7 @@ import re
 import threading
 import time
 from typing import Any, Callable, TypeVar
+from urllib.parse import quote
 
 from millrace.access import Access, Channel
 from millrace.backoff import Backoff
@@ -129,6 +130,12 @@ def check_fork() -> None:
         )
 
 
+def target(address: str) -> str:
+    """Returns what gRPC calls address: to it a path is a part of a URL, where % # ? mean more."""
+    scheme, _, path = address.partition(":")
+    return f"unix:{quote(os.fsencode(path))}" if scheme == "unix" else address
+
+
 def open_channel(address: str, tls: TLS, access: Access) -> Channel:
     """Returns a channel to address; it connects at its first call."""
     import grpc  # late: millrace.rpc says why
@@ -136,11 +143,11 @@ def open_channel(address: str, tls: TLS, access: Access) -> Channel:
     check_fork()
     _Process.used = True
     if not tls.used():
-        return Channel(grpc.insecure_channel(address, options=OPTIONS), access, address)
+        return Channel(grpc.insecure_channel(target(address), options=OPTIONS), access, address)
     files = files_of(tls)
     stamp = files.stamp()
     credentials = grpc.ssl_channel_credentials(*files.read())
-    made = grpc.secure_channel(address, credentials, options=OPTIONS)
+    made = grpc.secure_channel(target(address), credentials, options=OPTIONS)
     return Channel(made, access, address, files, stamp)
 
 

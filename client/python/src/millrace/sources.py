@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from millrace import rpc, session
 from millrace.acks import IDLE, Acks
+from millrace.background import Background
 from millrace.errors import Error, MovedError
 from millrace.receive import Step
 from millrace.session import Session
@@ -38,6 +39,9 @@ class Source(Protocol):
     the trainer.
     """
 
+    def start(self) -> None:
+        """Starts what runs in the background. Idempotent."""
+
     def prompt(self, now: float, done: int | None, waited: float, last: Any) -> Step | None:
         """Returns the step after ``done`` if it is there; None: ask take().
 
@@ -60,6 +64,9 @@ class InPlace:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+
+    def start(self) -> None:
+        """Does nothing: there is nothing."""
 
     def prompt(self, now: float, done: int | None, waited: float, last: Any) -> Step | None:
         return None
@@ -98,10 +105,11 @@ class Prefetcher:
         self._change = threading.Condition()
         self._acks = Acks(session)
         self._took: queue.SimpleQueue[Taken | None] = queue.SimpleQueue()  # None only wakes
-        self._threads = [
-            threading.Thread(target=run, name=f"millrace-{name}", daemon=True)
-            for name, run in (("prefetch", self._run), ("tell", self._tell_on))
-        ]
+        # That of the steps is the last: where one is ready, all run.
+        self._threads = [Background(self._tell_on, "tell"), Background(self._run, "prefetch")]
+
+    def start(self) -> None:
+        self._acks.start()
         for thread in self._threads:
             thread.start()
 
@@ -212,8 +220,7 @@ class Prefetcher:
             self._change.notify_all()
         self._took.put(None)
         for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(JOIN_SECONDS)
+            thread.join(JOIN_SECONDS)
 
     def _run(self) -> None:
         try:

@@ -395,6 +395,14 @@ class Dataset(IterableDataset[Batch], StateNames):
     def load_state_dict(self, state: State) -> None:
         """Goes on after that state. With workers: before the DataLoader is iterated."""
         self._loader.load_state_dict(state)
+        self._leave()
+
+    def _rewind(self) -> None:
+        """Goes back to where the dataset began: behind the state loaded last, if there is one."""
+        self._loader._go_back(self._loader._loaded)
+        self._leave()
+
+    def _leave(self) -> None:
         self._taken, self._iterated = None, False
         self._user.leave()
 

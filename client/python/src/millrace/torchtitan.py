@@ -89,15 +89,14 @@ def _config() -> type[_Config]:
     return dataclass(type("Config", (_Config, base), names))
 
 
-class _Configurable(type):
+class _Late:
     """Makes DataLoader.Config when it is used: torchtitan is imported then."""
 
-    @property
-    def Config(cls) -> type[_Config]:
+    def __get__(self, instance: object, owner: type) -> type[_Config]:
         return _config()
 
 
-class DataLoader(StateNames, metaclass=_Configurable):
+class DataLoader(StateNames):
     """The microbatches of one rank, as torchtitan's BaseDataLoader yields them.
 
     source: a Loader, or an address; options are those of millrace.connect().
@@ -111,6 +110,8 @@ class DataLoader(StateNames, metaclass=_Configurable):
     It is an iterator: iterating again goes on, it does not start again, and after LostError
     next() may be called again.
     """
+
+    Config = _Late()
 
     def __init__(
         self,
