@@ -173,3 +173,32 @@ func TestSourcesOfOtherFolders(t *testing.T) {
 		millrace(t, dir, "run", "job.yaml", "--steps", "5", "--resume", "token.json", "--allow-root", outside).expect(t, 0)
 	})
 }
+
+// TestChangesAnywhere: a source that a file of changes adds is read from outside of the spec's folders, and may name variables,
+// by every command that takes such a file, as by run.
+func TestChangesAnywhere(t *testing.T) {
+	dir, late := folder(t), t.TempDir()
+	put(t, late, "0.jsonl", lines(150))
+	t.Setenv("LATE_FOLDER", late)
+	put(t, dir, "add.jsonl", `{"step":3,"add":{"source":{"name":"late","files":"${LATE_FOLDER}/*.jsonl","transforms":[{"text":"{text}"},{"tokenize":"bytes"}]},"weight":0.5}}`+"\n")
+	want := millrace(t, dir, "run", "job.yaml", "--changes", "add.jsonl", "--steps", "6", "--log-dir", "log", "--save-token", "6.token").digest(t)
+	if without := millrace(t, dir, "reference", "job.yaml", "--steps", "6").digest(t); without == want {
+		t.Fatal("the source has no part in the steps")
+	}
+	if got := millrace(t, dir, "reference", "job.yaml", "--changes", "add.jsonl", "--steps", "6").digest(t); got != want {
+		t.Errorf("the reference ends with %s, want %s", got, want)
+	}
+	hex := want[strings.LastIndex(want, " ")+1:]
+	for _, args := range [][]string{
+		{"verify", "job.yaml", "--digest", hex, "--steps", "6", "--changes", "add.jsonl"},
+		{"verify", "job.yaml", "--log-dir", "log"},
+		{"plan", "job.yaml", "--steps", "6", "--changes", "add.jsonl"},
+		{"preview", "job.yaml", "--step", "5", "--changes", "add.jsonl"},
+		{"preview", "job.yaml", "--step", "7", "--resume", "6.token", "--changes", "add.jsonl"},
+		{"preview", "job.yaml", "--step", "5", "--log-dir", "log"},
+		{"explain", "job.yaml", "--step", "5", "--changes", "add.jsonl"},
+		{"explain", "job.yaml", "--step", "5", "--log-dir", "log"},
+	} {
+		millrace(t, dir, args...).expect(t, 0)
+	}
+}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -121,6 +123,64 @@ func TestServiceRestarts(t *testing.T) {
 			t.Errorf("the ranks' log does not say %q:\n%s", want, log.String())
 		}
 	}
+}
+
+// TestRestartedWithDamagedLog kills the planner of a running job, damages its log and starts it again. Its loader and
+// constructors go on without it, as they know an epoch and it has none; ranks, those that wait and those that join, and the
+// status hear what is wrong with the log. With the log as it was all go on.
+func TestRestartedWithDamagedLog(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	r := startRoles(t, dir, "127.0.0.1:0")
+	ranks := openRanks(t, r.planner, 1, nil)
+	for range 8 {
+		if failed := takeStep(t, ranks); failed != nil {
+			t.Fatal(failed)
+		}
+	}
+	token, _, err := ranks[0].State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.killPlanner()
+	mark := filepath.Join(dir, "log", "HIGHWATER")
+	whole, err := os.ReadFile(mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "log/HIGHWATER", slices.Repeat([]byte{0x55}, len(whole)))
+	r.planner = startPlanner(t, dir, r.planner.address)
+	const words = "is damaged"
+	if status := millrace(t, dir, "status", r.planner.address).stdout; !strings.Contains(status, "failed") || !strings.Contains(status, words) {
+		t.Errorf("the status is\n%s", status)
+	}
+	_, err = open(t, r.planner, client.Options{Token: token})
+	refused(t, err, words)
+	var failed []error
+	for range 100 { // far more steps than were planned ahead
+		if failed = takeStep(t, ranks); failed != nil {
+			break
+		}
+	}
+	for _, err := range failed {
+		refused(t, err, words)
+	}
+	if failed == nil {
+		t.Error("ranks go on without a planner")
+	}
+	r.killPlanner()
+	put(t, dir, "log/HIGHWATER", whole)
+	r.planner = startPlanner(t, dir, r.planner.address)
+	again := make([]*client.Client, 2)
+	for dp := range again {
+		if again[dp], err = open(t, r.planner, client.Options{Rank: client.Rank{DP: dp}, Token: token}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if failed := takeStep(t, again); failed != nil {
+		t.Fatal(failed)
+	}
+	checkReference(t, dir, again[0])
 }
 
 // TestConstructorsAreLost kills one constructor, which another one stands in for, then starts

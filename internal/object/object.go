@@ -64,7 +64,8 @@ type Store interface {
 	Put(ctx context.Context, key string, data []byte) error
 	// PutIfAbsent writes an object that is not there. Of several callers at a time, one
 	// succeeds; the error of the others wraps ErrExists. It is durable on return. After
-	// an error of class fault.Lost the object may be there.
+	// an error of class fault.Lost the object may be there. One that is there with the
+	// same bytes may count as written by this call, as with [Retry].
 	PutIfAbsent(ctx context.Context, key string, data []byte) error
 	// List returns the objects whose keys begin with prefix and come after the key
 	// after, by rising key. An object that was written before is among them.

@@ -160,6 +160,29 @@ func (f *flaky) PutIfAbsent(ctx context.Context, key string, data []byte) error 
 	return err
 }
 
+// balanced is a store behind a balancer that repeats each create and answers with what the last one gave.
+type balanced struct{ object.Memory }
+
+func (b *balanced) PutIfAbsent(ctx context.Context, key string, data []byte) error {
+	_ = b.Memory.PutIfAbsent(ctx, key, data) // its answer is lost
+	return b.Memory.PutIfAbsent(ctx, key, data)
+}
+
+// TestBalanced: a create that somebody on the way repeated is not taken for somebody else's, and a store that creates
+// conditionally is found to do so.
+func TestBalanced(t *testing.T) {
+	s := object.Retry{Store: &balanced{}}
+	if err := s.PutIfAbsent(t.Context(), "a", []byte("mine")); err != nil {
+		t.Error(err)
+	}
+	if err := s.PutIfAbsent(t.Context(), "a", []byte("yours")); !errors.Is(err, object.ErrExists) {
+		t.Errorf("%v, want ErrExists", err)
+	}
+	if err := object.Prove(t.Context(), s, "probe/"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestRetry: a create whose answer was lost is not taken for somebody else's.
 func TestRetry(t *testing.T) {
 	for _, done := range []bool{false, true} {

@@ -13,8 +13,9 @@ import (
 )
 
 // Retry repeats the calls of a Store that fail with an error of class fault.Lost, after a
-// pause that doubles, up to a time. An object that PutIfAbsent finds there when it was
-// repeated, with the same bytes, is its own.
+// pause that doubles, up to a time. An object that PutIfAbsent finds there with the same bytes
+// is its own: the call was repeated, here or by a balancer on the way, and an earlier answer was
+// lost. Callers that must be told apart write different bytes.
 type Retry struct {
 	Store
 	For time.Duration // how long a call is repeated, if not only once; default DefaultRetry
@@ -113,9 +114,9 @@ func (r Retry) Put(ctx context.Context, key string, data []byte) error {
 
 // PutIfAbsent implements Store.
 func (r Retry) PutIfAbsent(ctx context.Context, key string, data []byte) error {
-	return r.again(ctx, writing, func(ctx context.Context, attempt int) error {
+	return r.again(ctx, writing, func(ctx context.Context, _ int) error {
 		err := r.Store.PutIfAbsent(ctx, key, data)
-		if attempt == 0 || !isExists(err) {
+		if !isExists(err) {
 			return err
 		}
 		found, readErr := r.Store.Get(ctx, key, Whole)
@@ -123,7 +124,7 @@ func (r Retry) PutIfAbsent(ctx context.Context, key string, data []byte) error {
 		case readErr != nil && fault.ClassOf(readErr) == fault.Lost:
 			return readErr
 		case readErr == nil && bytes.Equal(found, data):
-			return nil // an attempt before was done, and its answer lost
+			return nil
 		}
 		return err
 	})

@@ -250,6 +250,9 @@ func (p *Planner) begin(opts steplog.Options, from steplog.Taken) {
 	p.log = steplog.NewWriter(opts, from, func(ev control.Event) {
 		_ = p.put(context.Background(), occurred{ev}) // it fails when there is no planner any more
 	})
+	if from.Failed != nil { // loaders and constructors that know an epoch refuse a planner that has none, so that no log is opened later
+		p.apply(control.Failed{Err: from.Failed})
+	}
 }
 
 // CoreConfig is the part of a core's configuration that the job spec alone says. Two

@@ -152,7 +152,7 @@ func (p *process) run(ctx context.Context, serving func(string)) ending {
 	}}
 	cmd.Stdout = lines
 	err := cmd.Run()
-	return ending{err: err, state: cmd.ProcessState, tail: tail}
+	return ending{err: err, state: cmd.ProcessState, tail: tail, served: lines.done}
 }
 
 // clean removes the socket that a process left that was killed.
@@ -164,9 +164,10 @@ func (p *process) clean() {
 
 // ending is how a process ended.
 type ending struct {
-	err   error
-	state *os.ProcessState // nil if it did not start
-	tail  *tail            // of its stderr
+	err    error
+	state  *os.ProcessState // nil if it did not start
+	tail   *tail            // of its stderr
+	served bool             // it had begun to serve, and said where
 }
 
 // said says whether the role itself ended, and said why: the spec or the data is at fault, or

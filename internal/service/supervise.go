@@ -38,7 +38,7 @@ func pause(n int) time.Duration { return min(firstPause<<min(n-1, 10), lastPause
 // supervise runs the process until ctx ends, and starts it again when it dies, within limits.
 // serving is called with the address from its first line, in its first life.
 func (p *process) supervise(ctx context.Context, serving func(string)) error {
-	for {
+	for first := true; ; first = false {
 		e := p.run(ctx, serving)
 		serving = nil
 		planner := p.args[0] == "planner"
@@ -47,8 +47,8 @@ func (p *process) supervise(ctx context.Context, serving func(string)) error {
 			return nil
 		case ctx.Err() != nil || e.said(): // a planner whose job had failed before it was stopped says so
 			return p.why(&e)
-		case planner && e.state.ExitCode() == 4:
-			return p.why(&e) // it gave up what it can do nothing without, such as the log's disk
+		case planner && e.state.ExitCode() == 4 && (first || e.served):
+			return p.why(&e) // it gave up what it can do nothing without, such as the log's disk; one that did not get to its log at its start may do so later
 		case !p.lasting:
 			return fault.As(e.class(), fmt.Errorf("%w; where the job was is lost with it, and another planner would begin at the first step: "+
 				"give a --log-dir, and the planner is started again and goes on", p.why(&e)))

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -121,6 +122,34 @@ func TestKilledPlanner(t *testing.T) {
 	})
 	if fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "the process of the planner ended") || !strings.Contains(err.Error(), "give a --log-dir") {
 		t.Errorf("the planner was killed: %v", err)
+	}
+}
+
+// TestPlannerAwayFromLog: a planner that was killed, and does not get to its log when it is started again, is started once
+// more. One that does not get to it when the service begins ends the service.
+func TestPlannerAwayFromLog(t *testing.T) {
+	for life, ends := range map[int]bool{1: true, 2: false} {
+		dir := writeSources(t)
+		opts := setting{processes: true}.options(t, dir, recipes[0])
+		lives, failed := filepath.Join(t.TempDir(), "lives"), errors.New("the service ended, or the planner was not started again")
+		script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = planner ]; then echo life >> %[1]s; if [ $(wc -l < %[1]s) = %d ]; then echo no answer >&2; exit 4; fi; fi\nexec %s \"$@\"\n",
+			lives, life, opts.Executable)
+		opts.Executable, opts.LogDir, opts.Stderr = filepath.Join(t.TempDir(), "millrace"), t.TempDir(), new(syncBuffer)
+		if err := os.WriteFile(opts.Executable, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		err := service.Run(t.Context(), opts, func(ctx context.Context, _ string) error {
+			kill(t, "planner")
+			for begin := time.Now(); ctx.Err() == nil && time.Since(begin) < patience; time.Sleep(10 * time.Millisecond) {
+				if b, err := os.ReadFile(lives); err != nil || strings.Count(string(b), "life") == 3 {
+					return err
+				}
+			}
+			return failed
+		})
+		if (err != nil) != ends || ends && (fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "exit status 4: no answer")) {
+			t.Errorf("the log is away in life %d: %v", life, err)
+		}
 	}
 }
 

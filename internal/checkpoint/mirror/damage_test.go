@@ -1,11 +1,14 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,6 +125,71 @@ func read(t *testing.T, store object.Store) (string, error) {
 		t.Fatalf("a mirror that was read does not apply: %v", err)
 	}
 	return tailOf(t, log), nil
+}
+
+// garbling is a store of which the first read of each object but the lease gives other bytes than there are, or fewer.
+type garbling struct {
+	object.Store
+	seen sync.Map // keys that were read
+	cut  bool     // gives fewer
+}
+
+func (g *garbling) Get(ctx context.Context, key string, r object.Range) ([]byte, error) {
+	data, err := g.Store.Get(ctx, key, r)
+	if err != nil || key == lease {
+		return data, err
+	}
+	if _, seen := g.seen.Swap(key, true); seen {
+		return data, err
+	}
+	if g.cut {
+		return data[:len(data)/2], nil
+	}
+	data = slices.Clone(data)
+	data[len(data)/3] ^= 0x55
+	return data, nil
+}
+
+// TestDamagedOnce: an object that one read gives damaged, and the next one whole, is not damaged: not for who goes on from
+// the mirror, nor for who checks it or reads all of it.
+func TestDamagedOnce(t *testing.T) {
+	all, _ := lived(t)
+	want, err := read(t, storeOf(t, all))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, cut := range []bool{false, true} {
+		fresh := func() object.Store { return &garbling{Store: storeOf(t, all), cut: cut} }
+		if got, err := read(t, fresh()); err != nil || got != want {
+			t.Errorf("cut %v: it holds\n%s, want\n%s; %v", cut, got, want, err)
+		}
+		if r, err := Check(t.Context(), fresh()); err != nil || len(r.Damage) > 0 || r.Readable != nil {
+			t.Errorf("cut %v: %+v, %v", cut, r, err)
+		}
+		if err := Walk(t.Context(), fresh(), func(uint64, uint64, checkpoint.Op) error { return nil }); err != nil {
+			t.Errorf("cut %v: %v", cut, err)
+		}
+	}
+}
+
+// TestTidyDamagedOnce: who writes the mirror has nothing to warn of where it reads segments once damaged, to pack them.
+func TestTidyDamagedOnce(t *testing.T) {
+	store, warned := &object.Memory{}, bytes.Buffer{}
+	opts := optionsFor(&garbling{Store: store}, vfs.NewMem())
+	opts.Log.Logger = slog.New(slog.NewTextHandler(&warned, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	l, err := Open(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for step := range int64(24) {
+		if err := l.Append(step, fmt.Appendf(nil, "record %d", step), fmt.Appendf(nil, "frame %d", step)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitTidy(t, store)
+	if err := l.Close(); err != nil || warned.String() != "" {
+		t.Errorf("%v, warnings:\n%s", err, warned.String())
+	}
 }
 
 // TestEveryByte flips each byte of each object of a mirror, and cuts each object at every

@@ -85,7 +85,7 @@ var _ checkpoint.Log = (*Log)(nil)
 // conditionally (object.Prove). The local log is brought to where the mirror stands; one
 // that is damaged, or has what the mirror has not, is put aside beside its folder and made
 // again, as one that is missing. A local log without a mirror, where the store holds none,
-// is mirrored from there on.
+// is mirrored from there on. What is damaged in the mirror is read once more before it counts.
 //
 // Errors are those of checkpoint.Open, and of class fault.User for a mirror that is
 // damaged, another job's, or lacks what the local log says it has.
@@ -113,7 +113,7 @@ func Open(ctx context.Context, opts Options) (*Log, error) {
 		Log: local, opts: opts, stopped: make(chan struct{}), busy: make(chan struct{}, 1),
 		place: checkpoint.Place{Chain: root(opts.Log.Identity)}, writer: rand.Uint64(), tidyable: make(chan struct{}, 1), told: map[string]bool{},
 	}
-	l.store = beneath(opts.Store, &l.attempts.Store, &l.attempts)
+	l.store = reread(beneath(opts.Store, &l.attempts.Store, &l.attempts))
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if st != nil {
 		l.place, l.epoch, l.framed = st.place, st.epoch, st.first

@@ -6,15 +6,42 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/object"
 )
 
+// rereading is a store that reads segments, key frames and packs once more which are not whole: bytes can change on the
+// way, or an answer be cut, and what is whole then is not damaged.
+type rereading struct{ object.Store }
+
+// reread makes a store one that reads once more.
+func reread(s object.Store) object.Store {
+	if _, ok := s.(rereading); ok {
+		return s
+	}
+	return rereading{s}
+}
+
+// Get implements object.Store.
+func (r rereading) Get(ctx context.Context, key string, part object.Range) ([]byte, error) {
+	data, err := r.Store.Get(ctx, key, part)
+	kind, _, _ := strings.Cut(key, "/")
+	magic := map[string]string{segments: segmentMagic, frames: frameMagic, packs: packMagic}[kind+"/"]
+	if err != nil || magic == "" || part != object.Whole {
+		return data, err
+	}
+	if _, damaged := unseal(data, magic); damaged != nil {
+		return r.Store.Get(ctx, key, part)
+	}
+	return data, nil
+}
+
 // content lists the objects of a mirror: what is where.
 type content struct {
-	store  object.Store
+	store  object.Store // one that reads once more
 	frames []uint64
 	loose  []uint64 // segments that stand alone
 	runs   []run
@@ -40,7 +67,7 @@ func list(ctx context.Context, s object.Store) (*content, error) {
 
 // listFrom looks at the packs of a mirror, and the segments from a slot on.
 func listFrom(ctx context.Context, s object.Store, from uint64) (c *content, err error) {
-	c = &content{store: s}
+	c = &content{store: reread(s)}
 	// Segments before packs: what is packed meanwhile is in a pack that is listed.
 	if c.loose, err = listSlots(ctx, s, segments, from); err != nil {
 		return nil, err

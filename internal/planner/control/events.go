@@ -276,7 +276,7 @@ type LogRead struct {
 }
 
 // Begin answers OpenLog in a shell that has neither log nor trainers: the job goes on
-// from a resume token, or a key frame, with changes made on top.
+// from a resume token, or a key frame, with changes made on top, which are the operator's or the log's.
 type Begin struct {
 	Token   []byte
 	Changes []change.Change

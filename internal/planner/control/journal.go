@@ -251,7 +251,7 @@ func (c *Core) prepareChanges() (ready bool, err error) {
 		ch := &j.restored[j.prepared]
 		switch {
 		case ch.Add != nil:
-			c.sources.unbound[string(ch.Add.Source)] = true
+			c.trustEntry(*ch)
 			n := 0
 			for _, before := range j.restored[:j.prepared] {
 				if before.Add != nil {

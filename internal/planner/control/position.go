@@ -127,9 +127,12 @@ func (c *Core) agree(state plan.State) error {
 	return nil
 }
 
-// begin starts the job where a shell without trainers has it begin.
+// begin starts the job where a shell without trainers has it begin. Its changes are trusted as those of the options are.
 func (c *Core) begin(ev Begin) {
 	c.log.begin = &ev
+	for _, ch := range ev.Changes {
+		c.trustEntry(ch)
+	}
 	c.start()
 }
 

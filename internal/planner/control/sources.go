@@ -167,6 +167,13 @@ func (c *Core) know(n int, entry []byte) (ready bool, err error) {
 	return false, nil
 }
 
+// trustEntry notes that the operator, or the log, has a change: a source that it adds may be read from anywhere.
+func (c *Core) trustEntry(ch change.Change) {
+	if ch.Add != nil {
+		c.sources.unbound[string(ch.Add.Source)] = true
+	}
+}
+
 // parse reads the entry of a source that joins. One that others sent may reach what the operator allows, and nothing else.
 func (c *Core) parse(entry []byte) (jobspec.Source, error) {
 	if c.sources.unbound[string(entry)] {

@@ -16,7 +16,8 @@ import (
 type Taken struct {
 	log      checkpoint.Log // nil if there is none
 	identity [32]byte       // of the log
-	Epoch    uint64         // of this planner; 0 without a log
+	Epoch    uint64         // of this planner; 0 without a log, and with one that cannot be opened
+	Failed   error          // why the log that is there cannot be opened, and cannot either when it is tried again
 }
 
 // standbyEvery is how often a planner that stands by looks whether the log is free.
@@ -27,7 +28,9 @@ const standbyEvery = 50 * time.Millisecond
 const lostPause = 2 * time.Second
 
 // Take opens the log of an earlier life, if there is one, and raises its epoch. A planner that
-// stands by waits until it is free, and until it can be read and written.
+// stands by waits until it is free, and until it can be read and written. Any other one is to tell
+// its ranks what is wrong with a log that is damaged, or another version's; where the log cannot be
+// reached now, or is in use, Take fails, and the planner may be started again.
 func Take(ctx context.Context, opts *Options) (t Taken, err error) {
 	if opts.Dir == "" {
 		return t, nil
@@ -84,13 +87,14 @@ func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err err
 		return true, nil
 	}
 	if t.log == nil {
-		if opts.Standby || errors.Is(err, checkpoint.ErrInUse) {
+		if opts.Standby || errors.Is(err, checkpoint.ErrInUse) || fault.ClassOf(err) == fault.Lost {
 			return false, err
 		}
 		if err == nil {
 			t.Epoch = 1 // of the log that is to begin
 		}
-		return false, nil // openLog says what is wrong with it, once the sources are indexed
+		t.Failed = err
+		return false, nil
 	}
 	if at, _ := t.log.Place(); opts.Mirror != "" && at.Slot != head {
 		opts.Logger.Info("the log goes on: somebody wrote it since it was found to be free", "epoch", t.log.Epoch())
