@@ -64,7 +64,7 @@ func rowMessage(row Row, native bool) [][]byte {
 	}
 	for i, bounds := range row.Masked {
 		if len(bounds) > 0 {
-			m = append(m, appendTokens(appendNumbers(nil, -1, i, len(bounds)), bounds))
+			m = append(m, appendTokens(appendNumbers(nil, -1, i, len(bounds)), bounds)) // -1 is 2^32-1 as uint32
 		}
 	}
 	return m

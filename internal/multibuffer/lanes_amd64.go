@@ -5,7 +5,7 @@ import "github.com/klauspost/cpuid/v2"
 // fewest is the number of messages from which lanes take less time than one message after the other does.
 //
 // Lanes have registers of 256 bits, with the instructions that came with those of 512: rotations, and functions of three
-// operands. The wide ones hash a third faster still, and slow down whatever runs on the core before and
+// operands. The wide ones hash little faster, and slow down whatever runs on the core before and
 // after by 15 %, as processors lower its frequency for them (Xeon, Cascade Lake).
 var fewest = fewestOf(cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512BW, cpuid.AVX512VL), cpuid.CPU.Supports(cpuid.SHA))
 

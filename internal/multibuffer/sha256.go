@@ -27,8 +27,8 @@ func (m Message) size() (n int) {
 	return n
 }
 
-// Sum returns the SHA-256 of one message.
-func Sum(m Message) (d [sha256.Size]byte) {
+// sum returns the SHA-256 of one message.
+func sum(m Message) (d [sha256.Size]byte) {
 	h := sha256.New()
 	for _, part := range m {
 		h.Write(part)
@@ -43,7 +43,7 @@ func Sums(messages []Message) [][sha256.Size]byte {
 	sums := make([][sha256.Size]byte, len(messages))
 	if len(messages) < fewest {
 		for i, m := range messages {
-			sums[i] = Sum(m)
+			sums[i] = sum(m)
 		}
 		return sums
 	}
@@ -114,8 +114,7 @@ func inLanes(messages []Message, sums [][sha256.Size]byte) {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(sizes[b], sizes[a]) })
 	var c machine
 	for {
-		blocks := chunk / sha256.BlockSize
-		busy := 0
+		blocks, busy := chunk/sha256.BlockSize, false
 		for i := range c.lane {
 			l := &c.lane[i]
 			if l.blocks == 0 && len(order) > 0 {
@@ -124,10 +123,10 @@ func inLanes(messages []Message, sums [][sha256.Size]byte) {
 				order = order[1:]
 			}
 			if l.blocks > 0 {
-				busy, blocks = busy+1, min(blocks, l.blocks)
+				blocks, busy = min(blocks, l.blocks), true
 			}
 		}
-		if busy == 0 {
+		if !busy {
 			return
 		}
 		c.compress(blocks, sums)

@@ -155,9 +155,10 @@ def receive(frames: Iterator[bytes], asked: int | None, choice: Choice = ALL) ->
 
 
 def _chosen(tensors: list[messages.Tensor], choice: Choice) -> list[messages.Tensor]:
-    asides = [tensor for tensor in tensors if tensor.name.startswith((KEPT, IMAGE))]
-    choice.check([tensor.name for tensor in tensors if tensor not in asides])
-    return [tensor for tensor in tensors if tensor in asides or choice.has(tensor.name)]
+    """Returns the tensors of a choice, and those that are not the model's."""
+    model = [tensor.name for tensor in tensors if not tensor.name.startswith((KEPT, IMAGE))]
+    choice.check(model)
+    return [tensor for tensor in tensors if tensor.name not in model or choice.has(tensor.name)]
 
 
 def _open(frames: Iterator[bytes], step: int | None) -> tuple[messages.BatchHeader, memoryview]:

@@ -151,7 +151,7 @@ class Layout:
         else:
             self.sizes.append(elements * (dtype.itemsize if wire == AS_IS else INT32.itemsize))
         part = self.parts[microbatch]
-        to: list[Place] | None = part.model
+        to: list[Place] | None  # None: it is left out
         if name.startswith(KEPT):
             to = part.kept
         elif name.startswith(IMAGE):
@@ -163,7 +163,7 @@ class Layout:
         first = self._firsts.setdefault(microbatch, place)
         if wire == AS_COPIES and not first.narrow:
             raise BugError(f"tensor {name} of a table has copies of {first.name}, which is {first}")
-        if to is None:
+        if to is None:  # what is a copy of it is made all the same
             return
         to.append(place)
         if wire != AS_IS:
