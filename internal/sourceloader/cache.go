@@ -167,8 +167,8 @@ func (c *cache) fill(ctx context.Context, id blockID, e *entry) (content, error)
 	w := &window{cache: c, id: id, entry: e}
 	w.begin()
 	held, err := c.read(ctx, w)
-	if err != nil && context.Cause(ctx) == errReleased {
-		err = errReleased
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // whatever an ended reading fails with says nothing of the block
 	}
 	var gone files
 	defer gone.close()

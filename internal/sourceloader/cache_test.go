@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/spill"
 )
 
@@ -146,6 +147,19 @@ func TestCacheAbandons(t *testing.T) {
 	}
 	if held, _, _ := c.usage(); held != blockOf(80).Bytes() {
 		t.Errorf("%d bytes are held", held)
+	}
+}
+
+// TestCacheEnds: a reading that its loader's end cuts short fails as that, whatever it fails with, so that another loader is
+// asked: here the disk takes no more of a block, and nothing reads on in another way.
+func TestCacheEnds(t *testing.T) {
+	base, end := context.WithCancel(t.Context())
+	c := newCache(base, 1<<20, noDisk, func(context.Context, *window) (content, error) {
+		end()
+		return nil, errNotTaken
+	})
+	if _, err := c.get(t.Context(), request{id: blockID{}}); !errors.Is(err, context.Canceled) || fault.ClassOf(err) != fault.Lost {
+		t.Errorf("a reading that is cut short: %v, of class %v", err, fault.ClassOf(err))
 	}
 }
 
