@@ -136,8 +136,7 @@ func (c *column) rowEnd() int {
 	return c.page.n
 }
 
-// tokenRow reads a list of integers. A row within one page of 32-bit integers
-// is a view of the page.
+// tokenRow reads a list of integers.
 func (c *column) tokenRow() (v format.Value, bad, err error) {
 	leaf, hasElement := c.field.leaf, c.field.lists[0]
 	if def := c.levelAt(c.at); def < hasElement {
@@ -151,7 +150,6 @@ func (c *column) tokenRow() (v format.Value, bad, err error) {
 	c.tokens = c.tokens[:0]
 	for {
 		end := c.rowEnd()
-		whole := end < c.page.n && len(c.tokens) == 0
 		n := end - c.at
 		if !c.page.full {
 			n = bytes.Count(c.page.defs[c.at:end], []byte{byte(leaf.maxDef)})
@@ -161,9 +159,6 @@ func (c *column) tokenRow() (v format.Value, bad, err error) {
 		}
 		from := c.value
 		c.at, c.value = end, c.value+n
-		if whole && c.page.index == nil && leaf.is32() && bad == nil && !leaf.isUnsigned() {
-			return format.Value{Kind: format.Tokens, Tokens: c.page.values.words32[from:c.value:c.value]}, nil, nil
-		}
 		if bad == nil {
 			c.tokens, bad = leaf.appendTokens(c.tokens, c.page, from, c.value)
 		}

@@ -21,14 +21,14 @@ func (n *node) appendTokens(dst []int32, page *dataPage, from, to int) ([]int32,
 	v := page.values
 	switch {
 	case n.is32() && !n.isUnsigned() && page.index == nil:
-		return append(dst, v.words32[from:to]...), nil
+		return v.append32(dst, from, to), nil
 	case n.is32() && !n.isUnsigned():
 		for _, i := range page.index[from:to] {
-			dst = append(dst, v.words32[i])
+			dst = append(dst, v.word32(int(i)))
 		}
 		return dst, nil
 	case !n.isUnsigned() && page.index == nil:
-		return narrowTokens(dst, v.words64[from:to])
+		return v.appendNarrowed(dst, from, to)
 	}
 	for i := from; i < to; i++ {
 		x, bad := n.valueAt(page, i)
@@ -43,20 +43,54 @@ func (n *node) appendTokens(dst []int32, page *dataPage, from, to int) ([]int32,
 	return dst, nil
 }
 
-// narrowTokens appends 64-bit integers as token ids.
-func narrowTokens(dst []int32, wide []int64) ([]int32, error) {
-	from := len(dst)
-	dst = slices.Grow(dst, len(wide))[:from+len(wide)]
-	beyond := int64(0)
-	for i, x := range wide {
-		dst[from+i] = int32(x)
-		beyond |= x ^ int64(int32(x))
+// append32 appends the values [from, to), of 32 bits.
+func (v *valueRun) append32(dst []int32, from, to int) []int32 {
+	if v.packed == nil {
+		return append(dst, v.words32[from:to]...)
+	}
+	at := len(dst)
+	dst = slices.Grow(dst, to-from)[:at+to-from]
+	plain(dst[at:], v.packed[4*from:])
+	return dst
+}
+
+// appendNarrowed appends the values [from, to), of 64 bits, as token ids.
+func (v *valueRun) appendNarrowed(dst []int32, from, to int) ([]int32, error) {
+	at := len(dst)
+	dst = slices.Grow(dst, to-from)[:at+to-from]
+	var beyond int64
+	if v.packed != nil {
+		beyond = narrowPacked(dst[at:], v.packed[8*from:])
+	} else {
+		beyond = narrow(dst[at:], v.words64[from:to])
 	}
 	if beyond == 0 {
 		return dst, nil
 	}
-	i := slices.IndexFunc(wide, func(x int64) bool { return x != int64(int32(x)) })
-	return dst[:from], columnar.TokenRange(wide[i])
+	for v.word64(from) == int64(int32(v.word64(from))) {
+		from++
+	}
+	return dst[:at], columnar.TokenRange(v.word64(from))
+}
+
+// narrow fills dst with the numbers of src, and returns something else than 0 if one of them has more than 32 bits.
+func narrow(dst []int32, src []int64) (beyond int64) {
+	for i, x := range src[:len(dst)] {
+		dst[i] = int32(x)
+		beyond |= x ^ int64(int32(x))
+	}
+	return beyond
+}
+
+// narrowPacked is narrow, of numbers as they are in a file.
+func narrowPacked(dst []int32, src []byte) (beyond int64) {
+	src = src[:8*len(dst)]
+	for i := range dst {
+		x := int64(binary.LittleEndian.Uint64(src))
+		dst[i], src = int32(x), src[8:]
+		beyond |= x ^ int64(int32(x))
+	}
+	return beyond
 }
 
 // valueAt returns value i of the page, which is not null. The error says what
@@ -68,15 +102,15 @@ func (n *node) valueAt(page *dataPage, i int) (format.Value, error) {
 	v := page.values
 	switch n.physical {
 	case pq.Boolean:
-		return format.Value{Kind: format.Bool, Int: int64(v.words32[i])}, nil
+		return format.Value{Kind: format.Bool, Int: int64(v.word32(i))}, nil
 	case pq.Float:
-		return format.Value{Kind: format.Float, Float: float64(math.Float32frombits(uint32(v.words32[i])))}, nil
+		return format.Value{Kind: format.Float, Float: float64(math.Float32frombits(uint32(v.word32(i))))}, nil
 	case pq.Double:
-		return format.Value{Kind: format.Float, Float: math.Float64frombits(uint64(v.words64[i]))}, nil
+		return format.Value{Kind: format.Float, Float: math.Float64frombits(uint64(v.word64(i)))}, nil
 	case pq.Int32:
-		return n.integer(int64(v.words32[i]))
+		return n.integer(int64(v.word32(i)))
 	case pq.Int64:
-		return n.integer(v.words64[i])
+		return n.integer(v.word64(i))
 	case pq.Int96:
 		return int96(v.bytes(i))
 	case pq.FixedLenByteArray:

@@ -24,8 +24,10 @@ const (
 	maxRunValues  = 16 << 20
 	valuesPerByte = 8
 	// pageWindow is the size of one ranged read of a column chunk: few
-	// requests to an object store, little memory for many columns.
-	pageWindow = 1 << 20
+	// requests to an object store, little memory for many columns. Writers end a page when its
+	// values are past 1 MiB, and its levels come on top: a window of just that would end inside
+	// every page, whose beginning would be moved to read the rest.
+	pageWindow = 1<<20 + 1<<16
 	// maxPageHeader bounds a page header, which may hold two statistics values.
 	maxPageHeader = 16 << 20
 	// plainDictionary is the name that writers of before Parquet 2.0 give to Plain for

@@ -11,19 +11,37 @@ import (
 )
 
 // valueRun is a run of decoded values of one physical type. One of the
-// three stores is in use: words32 for INT32, FLOAT (as bits) and BOOLEAN,
-// words64 for INT64 and DOUBLE (as bits), blob for byte arrays and INT96. Value
+// four stores is in use: packed for numbers that stand one behind the other, as in the file, and
+// are read where they are; words32 for other INT32 and FLOAT (as bits), and for BOOLEAN;
+// words64 for other INT64 and DOUBLE (as bits), blob for byte arrays and INT96. Value
 // i of a byte array is blob[offs[i]+gap:offs[i+1]]; with a fixed width, offs is
 // unused.
 type valueRun struct {
 	n       int
+	packed  []byte // part of the page, or of own
 	words32 []int32
 	words64 []int64
 	blob    []byte
 	offs    []int32
 	gap     int32
 	width   int
-	own     []byte // memory of blob where it is not part of the page
+	own     []byte // memory of blob and packed where they are not part of the page
+}
+
+// word32 returns value i, of 32 bits.
+func (v *valueRun) word32(i int) int32 {
+	if v.packed != nil {
+		return int32(binary.LittleEndian.Uint32(v.packed[4*i:]))
+	}
+	return v.words32[i]
+}
+
+// word64 returns value i, of 64 bits.
+func (v *valueRun) word64(i int) int64 {
+	if v.packed != nil {
+		return int64(binary.LittleEndian.Uint64(v.packed[8*i:]))
+	}
+	return v.words64[i]
 }
 
 // bytes returns value i of a byte array; it is part of the page.
@@ -37,7 +55,7 @@ func (v *valueRun) bytes(i int) []byte {
 
 // decode fills v with n values from src.
 func (v *valueRun) decode(leaf *node, enc pq.Encoding, src []byte, n int) error {
-	v.n, v.width = n, 0
+	v.n, v.width, v.packed = n, 0, nil
 	switch leaf.physical {
 	case pq.Boolean:
 		return v.decodeBools(enc, src)
@@ -89,49 +107,36 @@ func (v *valueRun) decodeBools(enc pq.Encoding, src []byte) error {
 }
 
 func (v *valueRun) decode32(enc pq.Encoding, src []byte) error {
-	v.words32 = sizedInts(v.words32, v.n)
-	switch enc {
-	case pq.Plain:
-		if err := needBytes(src, v.n, 4); err != nil {
-			return err
-		}
-	case pq.DeltaBinaryPacked:
-		_, err := decodeDelta(src, v.n, func(i int, x int64) { v.words32[i] = int32(x) })
-		return err
-	case pq.ByteStreamSplit:
-		v.own = compress.Sized(v.own, 4*v.n)
-		if err := byteStreams(v.own, src, v.n, 4); err != nil {
-			return err
-		}
-		src = v.own
-	default:
-		return badEncoding(enc, pq.Int32)
+	if enc != pq.DeltaBinaryPacked {
+		return v.decodePacked(enc, src, 4, pq.Int32)
 	}
-	plain(v.words32, src)
-	return nil
+	v.words32 = sizedInts(v.words32, v.n)
+	_, err := decodeDelta(src, v.n, func(i int, x int64) { v.words32[i] = int32(x) })
+	return err
 }
 
 func (v *valueRun) decode64(enc pq.Encoding, src []byte) error {
+	if enc != pq.DeltaBinaryPacked {
+		return v.decodePacked(enc, src, 8, pq.Int64)
+	}
 	v.words64 = sizedInts(v.words64, v.n)
+	_, err := decodeDelta(src, v.n, func(i int, x int64) { v.words64[i] = x })
+	return err
+}
+
+// decodePacked finds numbers of a width in bytes, and leaves them as they are: a page is larger than the caches next to a
+// core, and a row of it is not.
+func (v *valueRun) decodePacked(enc pq.Encoding, src []byte, width int, physical pq.Type) error {
 	switch enc {
 	case pq.Plain:
-		if err := needBytes(src, v.n, 8); err != nil {
-			return err
-		}
-	case pq.DeltaBinaryPacked:
-		_, err := decodeDelta(src, v.n, func(i int, x int64) { v.words64[i] = x })
-		return err
+		v.packed = src
+		return needBytes(src, v.n, width)
 	case pq.ByteStreamSplit:
-		v.own = compress.Sized(v.own, 8*v.n)
-		if err := byteStreams(v.own, src, v.n, 8); err != nil {
-			return err
-		}
-		src = v.own
-	default:
-		return badEncoding(enc, pq.Int64)
+		v.own = compress.Sized(v.own, width*v.n)
+		v.packed = v.own
+		return byteStreams(v.own, src, v.n, width)
 	}
-	plain(v.words64, src)
-	return nil
+	return badEncoding(enc, physical)
 }
 
 func (v *valueRun) decodeFixed(enc pq.Encoding, src []byte, width int) error {
