@@ -26,7 +26,7 @@ import (
 
 // mostStall is far above what the loss of one member may cost, and far below what it took to
 // find one by gRPC's keepalive.
-const mostStall = 10 * time.Second
+const mostStall = 18 * time.Second
 
 // proxied is a service whose members are reached through proxies, two for each loader and
 // constructor: the way to it, and its way to the planner.
@@ -238,7 +238,7 @@ func (s *proxied) wantMoved(t *testing.T, said string) {
 
 // mostStopped is how long a stop may stall a rank: 0.6 s until it is noticed, and room for a busy
 // machine.
-const mostStopped = 3 * time.Second
+const mostStopped = 10 * time.Second
 
 // TestStoppedRoles: a process that is stopped is done without, and goes on when it is continued.
 func TestStoppedRoles(t *testing.T) {
