@@ -179,9 +179,9 @@ func TestForgottenConnections(t *testing.T) {
 		of   func(s *bulky) []*faultproxy.Proxy
 		most time.Duration
 	}{
-		{"constructor, stream", client.WayStream, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data} }, 4 * time.Second},
-		{"constructor, calls", client.WayCalls, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data} }, 4 * time.Second},
-		{"both", client.WayStream, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data, s.planner} }, 9 * time.Second},
+		{"constructor, stream", client.WayStream, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data} }, 15 * time.Second},
+		{"constructor, calls", client.WayCalls, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data} }, 15 * time.Second},
+		{"both", client.WayStream, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data, s.planner} }, 18 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
