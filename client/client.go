@@ -213,7 +213,7 @@ func (b *Batch) unshare() {
 	}
 }
 
-// Client feeds one rank. It is not safe for concurrent use.
+// Client feeds one rank. It is not safe for concurrent use, but for Close.
 type Client struct {
 	opts     Options
 	address  string
@@ -230,9 +230,9 @@ type Client struct {
 	reader   *reader      // nil if nothing is read ahead
 	acks     *acks        // beside reader
 	failed   error        // what Next returns from now on
-	closed   bool
 	spares   chan *memory // of released batches; a sync.Pool would be emptied by each collection
 	releases atomic.Bool  // the caller releases batches
+	closing  closing
 }
 
 // Open joins the job served at address (the planner's, or that of `millrace
@@ -245,6 +245,7 @@ func Open(ctx context.Context, address string, opts Options) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{opts: opts, address: address, spares: make(chan *memory, maxSpares)}
+	c.closing.begun = make(chan struct{})
 	c.session.init()
 	var err error
 	if c.planners, err = dialPlanners(address, opts.Security); err != nil {
@@ -284,8 +285,13 @@ func (c *Client) halt() {
 
 // Next returns the next step of this rank, or io.EOF at the end of the data,
 // which is at the same step for all ranks. Calling it acknowledges the batch
-// before. A call that ctx ended may be repeated; any other error stays.
+// before. A call that ctx ended may be repeated; any other error stays. ErrClosed is
+// that of a client that is closed, also while Next waits.
 func (c *Client) Next(ctx context.Context) (*Batch, error) {
+	if err := c.closing.enter(); err != nil {
+		return nil, err
+	}
+	defer c.closing.leave()
 	if c.failed == nil {
 		c.failed = c.refusal()
 	}
@@ -348,10 +354,11 @@ func (c *Client) wait(ctx context.Context, step int64, get func(context.Context)
 
 // At returns any step that is still served, without moving the client.
 func (c *Client) At(ctx context.Context, step int64) (*Batch, error) {
-	switch {
-	case c.closed:
-		return nil, errClosed
-	case step < 0:
+	if err := c.closing.enter(); err != nil {
+		return nil, err
+	}
+	defer c.closing.leave()
+	if step < 0 {
 		return nil, fault.Userf("there is no step %d: steps count up from 0", step)
 	}
 	return c.wait(ctx, step, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, step, c.callFor) })
@@ -362,9 +369,10 @@ func (c *Client) At(ctx context.Context, step int64) (*Batch, error) {
 // planner, it waits for one, for as long as for a batch. A file of these bytes is what
 // Options.Token, and --resume and --from of the command line, take; the caller owns them.
 func (c *Client) State(ctx context.Context) (token []byte, digest [32]byte, err error) {
-	if c.closed {
-		return nil, digest, errClosed
+	if err := c.closing.enter(); err != nil {
+		return nil, digest, err
 	}
+	defer c.closing.leave()
 	err = c.within(ctx, fmt.Sprintf("the state at step %d", c.next), func(ctx context.Context) error {
 		pauses := rpc.Backoff{Name: c.opts.Rank.String()}
 		for tries := 1; ; tries++ {
@@ -394,25 +402,3 @@ func (c *Client) Fetches() bool { return c.session.now().reply.Fetches }
 
 // Format is the job's output format.
 func (c *Client) Format() string { return c.session.now().reply.Format }
-
-// Close ends the client. The steps before the last batch returned are acknowledged by then,
-// and the last one, too, if Next returned io.EOF; that may take some seconds if the
-// service does not answer. It is safe to call twice.
-func (c *Client) Close() error {
-	if c.closed {
-		return nil
-	}
-	c.closed, c.failed = true, errClosed
-	if c.reader != nil {
-		c.acks.close()
-		c.reader.close()
-	}
-	c.dropStream()
-	err := c.session.close()
-	if c.planners != nil {
-		err = errors.Join(err, c.planners.close())
-	}
-	return err
-}
-
-var errClosed = fault.Userf("the client is closed; open another one")

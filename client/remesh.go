@@ -26,15 +26,16 @@ import (
 // It returns when the rank has joined. After a *LostError, or if ctx ended, it may be called
 // again; until it succeeds Next fails. Batches that Next returned before stay valid.
 func (c *Client) Remesh(ctx context.Context, mesh Mesh, rank Rank, step int64) error {
+	if err := c.closing.enter(); err != nil {
+		return err
+	}
+	defer c.closing.leave()
 	change, err := mesh.change()
 	if err == nil {
 		err = cmp.Or(mesh.check(), rank.check())
 	}
 	if err == nil && step < 0 {
 		err = fault.Userf("the job cannot go on from step %d: steps count up from 0", step)
-	}
-	if c.closed {
-		err = errClosed
 	}
 	if err != nil {
 		return err

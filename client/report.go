@@ -28,9 +28,10 @@ const reportDeadline = 5 * time.Second
 // or after some seconds with a *LostError: the report may then be
 // made again, or left out. Of several ranks that see the same loss, one reports.
 func (c *Client) Report(ctx context.Context, r Report) error {
-	if c.closed {
-		return errClosed
+	if err := c.closing.enter(); err != nil {
+		return err
 	}
+	defer c.closing.leave()
 	req, err := r.wire()
 	if err != nil {
 		return err

@@ -167,7 +167,7 @@ func (c *Client) source() string {
 
 // within calls do, which waits for what, with a context that ends when nothing has moved for
 // Options.Stall, or Options.Deadline is over; then its error is a *WaitError. It also ends when the
-// service says that the rank cannot go on.
+// service says that the rank cannot go on, and when the client is closed.
 func (c *Client) within(ctx context.Context, what string, do func(context.Context) error) error {
 	if err := c.refusal(); err != nil {
 		return err
@@ -189,7 +189,8 @@ func (c *Client) within(ctx context.Context, what string, do func(context.Contex
 	return err
 }
 
-// look ends a call that is late, or of a rank that cannot go on, and says why, until done is closed.
+// look ends a call that is late, of a rank that cannot go on, or of a client that is closed, and says why, until done is
+// closed.
 func (w *wait) look(done <-chan struct{}, end context.CancelFunc) error {
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
@@ -197,6 +198,9 @@ func (w *wait) look(done <-chan struct{}, end context.CancelFunc) error {
 		select {
 		case <-done:
 			return nil
+		case <-w.c.closing.begun:
+			end()
+			return ErrClosed
 		case <-ticks.C:
 		}
 		now := time.Now()

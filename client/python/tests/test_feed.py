@@ -357,3 +357,21 @@ def test_arguments(serve):
     data = feed_of(serve().address, 1, 2, {})
     assert next(data).step == 0 and data.dataset.loader._config.dp.rank == 1
     data.close()
+
+
+def test_transformers_take_a_choice_of_tensors_with_bounds():
+    args = types.SimpleNamespace(n_gpu=1, process_index=0, world_size=1)
+    trainer = types.SimpleNamespace(args=args)
+    chosen = ["input_ids", "labels", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k"]
+    for given in (None, millrace.torch.Dataset("a:1", dp_rank=0, tensors=chosen)):
+        options = {} if given else {"address": "a:1", "tensors": chosen}
+        with pytest.raises(millrace.UserError, match="without 'max_length_q', 'max_length_k': "):
+            millrace.transformers.attach(trainer, given or options.pop("address"), **options)
+    assert vars(trainer) == {"args": args}
+
+
+def test_qwen2_vl_takes_a_choice_of_tensors_with_what_it_changes():
+    place = types.SimpleNamespace(images={"source": torch.zeros(0, 8)}, shapes=None)
+    batch = millrace.torch.Batch({"input_ids": torch.zeros(1, 4)}, place)
+    with pytest.raises(millrace.UserError, match=r"has no position_ids: .* leave tensors out"):
+        millrace.transformers.qwen2_vl(batch, 0.5, 0.5)

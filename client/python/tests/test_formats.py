@@ -156,6 +156,24 @@ def test_an_error_ends_no_torchtitan_iterator(titan):
     data.close()
 
 
+def test_torchtitan_takes_a_choice_of_tensors_with_labels(titan):
+    build = millrace.torchtitan.DataLoader.Config(titan.address, {"tensors": ["input"]}).build
+    with pytest.raises(millrace.UserError, match=r"tensors is \['input'\], without 'labels': .*"):
+        build(dp_rank=0, dp_world_size=2)
+    with pytest.raises(millrace.UserError, match=r"without 'input', 'labels': .* Add them"):
+        millrace.torchtitan.DataLoader(titan.address, dp_rank=0, tensors=["positions"])
+    with (
+        millrace.connect(titan.address, dp_rank=0, tensors=("labels",)) as loader,
+        pytest.raises(millrace.UserError, match=r"without 'input': .* Add it"),
+    ):
+        millrace.torchtitan.DataLoader(loader)
+    pytest.importorskip("torch", reason="torch is not installed")
+    data = millrace.torchtitan.DataLoader(titan.address, dp_rank=0, tensors=["labels", "input"])
+    inputs, labels = next(data)
+    assert list(inputs) == ["input"] and labels.shape == (128,)
+    data.close()
+
+
 def test_torchtitan_refuses_what_does_not_fit(titan, serve):
     pytest.importorskip("torch", reason="torch is not installed")
     config = millrace.torchtitan.DataLoader.Config(titan.address)
@@ -227,6 +245,11 @@ def test_megatron_numbers_in_the_middle_of_a_step(packed):
 
 
 def test_megatron_refuses_what_does_not_fit(packed, serve):
+    with (
+        millrace.connect(packed.address, dp_rank=0, tensors=["tokens"]) as loader,
+        pytest.raises(millrace.UserError, match=r"tensors=\['tokens'\], and Megatron-LM"),
+    ):
+        millrace.megatron.wrap_data_iterator(loader, lambda numbers: numbers)
     with (
         millrace.connect(packed.address, dp_rank=0) as loader,
         pytest.raises(millrace.UserError, match="all_reduce"),

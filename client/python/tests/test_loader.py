@@ -257,6 +257,12 @@ def test_tls_files_that_are_none_are_not_waited_with(tmp_path, monkeypatch, opti
         ({"timeout": "5"}, "seconds"),
         ({"identity": "xyz"}, "hexadecimal"),
         ({"tls_cert": "a"}, "go together"),
+        ({"job": 5}, "job is 5: give a str"),
+        ({"identity": 5}, "identity is 5: give it as bytes"),
+        ({"tls_ca": 5}, "tls_ca is 5: give a path"),
+        ({"tls_cert": 5, "tls_key": 6}, "tls_cert is 5: give a path"),
+        ({"access_key_file": 5}, "access_key_file is 5: give a path"),
+        ({"shared_dir": 5}, "shared_dir is 5: give a path"),
     ],
 )
 def test_arguments_that_cannot_be_right(monkeypatch, options, words):

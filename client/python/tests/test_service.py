@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import pathlib
+import re
 import tarfile
 import threading
 
@@ -13,8 +15,8 @@ import pytest
 from processes import add_masked, needs_binary, real_service, write_job
 
 import millrace
-from millrace import digest, rank
-from millrace.messages import ResumeToken
+from millrace import digest, rank, stages
+from millrace.messages import Mesh, ResumeToken
 
 pytestmark = needs_binary
 
@@ -385,8 +387,42 @@ def test_a_choice_of_tensors(tmp_path, way):
         assert part == want and len(want[0]) == 2
 
 
+@pytest.mark.parametrize("way", ["shared", "stream", "calls"])
+def test_a_choice_of_tensors_that_no_stage_has(tmp_path, way):
+    """Each stage refuses them, also beside those of its own and of others."""
+    with real_service(write_job(tmp_path, dp=1, pp=3)) as address:
+        for place in ranks_of({"dp": 1, "pp": 3}):
+            chosen = {"tensors": ["labels", "tokens", "lables"], "way": way}
+            refused = pytest.raises(millrace.UserError, match=r"has 'lables', .* they have .*")
+            with millrace.connect(address, **place, **chosen) as loader, refused as error:
+                next(loader)
+            assert {"tokens", "labels", "cu_seqlens"} < set(re.split("[ ,]+", str(error.value)))
+
+
+@pytest.mark.parametrize("format", sorted(stages.FIRST))
+@pytest.mark.parametrize("cp", [1, 2])
+def test_the_tensors_of_stages(tmp_path, format, cp):
+    """Those that a stage has alone are what the client takes for them."""
+    fields = {"cp": cp, "format": format, "cp_slicing": "none"}
+    if format == "megatron-thd" and cp > 1:
+        fields |= {"rows": 1, "batch": ", context_split: 2", "cp_slicing": "zigzag"}
+    with real_service(write_job(tmp_path, dp=1, pp=3, **fields)) as address:
+        places = [place for place in ranks_of({"cp": cp, "pp": 3}) if place["cp_rank"] == 0]
+        names = [[name for name, *_ in consume(address, place, 1)[0][0]] for place in places]
+    for stage, own in enumerate(names):
+        others = stages.elsewhere(format, Mesh(dp=1, cp=cp, pp=3, tp=1), stage)
+        assert sorted([*own, *others]) == sorted(set().union(*names)), stage
+
+
+def test_the_stages_of_every_format():
+    """The client knows all formats that docs/bytes.md has, which the service's tests compare."""
+    text = (pathlib.Path(__file__).parents[3] / "docs" / "bytes.md").read_text(encoding="utf-8")
+    assert set(re.findall("^### `format: (.*)`$", text, re.MULTILINE)) == set(stages.FIRST)
+    assert stages.FIRST.keys() == stages.LAST.keys()
+
+
 def test_tensors_that_there_are_not(tmp_path):
-    for wrong in ("tokens", [], [1]):
+    for wrong in ("tokens", b"tokens", [], [1], ["tokens", 5], 5, np.array("tokens")):
         with pytest.raises(millrace.UserError, match=r"tensors is .*: give a list of names"):
             millrace.connect("127.0.0.1:1", dp_size=1, tensors=wrong)
     with real_service(write_job(tmp_path, dp=1)) as address:

@@ -126,5 +126,8 @@ def test_a_choice_of_tensors():
     assert table.layout.wide < read(golden()).layout.wide
     with pytest.raises(UserError, match=r"tensors has 'labels', .* have tokens, mask"):
         Tables(Choice(("mask", "labels"))).read(memoryview(golden()))
-    some = Tables(Choice(("mask", "labels"), some=True)).read(memoryview(golden()))
-    assert list(some.layout.arrays(memory, some.places, Spares())[0].model) == ["mask"]
+    for others in (("labels", "more"), None):  # of other stages; of a format that is not known
+        some = Tables(Choice(("mask", "labels"), others)).read(memoryview(golden()))
+        assert list(some.layout.arrays(memory, some.places, Spares())[0].model) == ["mask"]
+    with pytest.raises(UserError, match=r"tensors has 'lables', .* have tokens, mask, labels"):
+        Tables(Choice(("mask", "lables"), ("labels",))).read(memoryview(golden()))

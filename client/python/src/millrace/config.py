@@ -29,6 +29,19 @@ RANKS, COUNTS, AHEAD = (1 << 31) - 1, (1 << 63) - 1, 1024
 ADDRESS = re.compile(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.%\w]+\]):(?P<port>[0-9]{1,5})|unix:\S.*")
 
 
+def text(what: str, value: Any) -> str:
+    """Returns a text, "" for None. Raises UserError for anything else."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise UserError(f"{what} is {value!r}: give a str, or leave it out")
+
+
+def check_path(what: str, value: Any) -> None:
+    """Raises UserError for what is no path; None is fine."""
+    if value is not None and not isinstance(value, (str, bytes, os.PathLike)):
+        raise UserError(f"{what} is {value!r}: give a path, or leave it out")
+
+
 def whole(what: str, value: Any) -> int:
     """Returns a whole number, NumPy's too, as an int. Raises UserError for anything else."""
     try:
@@ -100,7 +113,9 @@ class TLS(NamedTuple):
         return bool(self.ca or self.cert)
 
     def check(self) -> None:
-        """Raises UserError for half a pair."""
+        """Raises UserError for what are no paths, and for half a pair."""
+        for what, value in self._asdict().items():
+            check_path(f"tls_{what}", value)
         if bool(self.cert) != bool(self.key):
             raise UserError("tls_cert and tls_key go together: give both or neither")
 
@@ -159,6 +174,8 @@ class Config:
         if self.start not in ("", BEGINNING):
             raise UserError(f"start is {self.start!r}: give {BEGINNING!r}, or leave it out")
         self.tls.check()
+        check_path("access_key_file", self.access_key_file)
+        check_path("shared_dir", self.shared_dir)
 
     def axis(self, name: str) -> Rank:
         """Returns this rank's place on the axis called name."""
@@ -203,13 +220,26 @@ def parse_tensors(tensors: Iterable[str] | None) -> tuple[str, ...]:
     """Returns the names of tensors. Raises UserError for what are none."""
     if tensors is None:
         return ()
-    names = () if isinstance(tensors, (str, bytes)) else tuple(tensors)
+    try:
+        names = () if isinstance(tensors, (str, bytes)) else tuple(tensors)
+    except TypeError:  # as a number, or an array without an axis
+        names = ()
     if not names or not all(isinstance(name, str) for name in names):
         raise UserError(
             f"tensors is {tensors!r}: give a list of names, such as ['tokens', 'labels'], or "
             "leave it out for all"
         )
     return names
+
+
+def check_choice(tensors: tuple[str, ...], needed: Iterable[str], why: str) -> None:
+    """Raises UserError for a choice of tensors that leaves out what an adapter needs."""
+    missing = [repr(name) for name in needed if tensors and name not in tensors]
+    if missing:
+        raise UserError(
+            f"tensors is {list(tensors)!r}, without {', '.join(missing)}: {why}. Add "
+            f"{'it' if len(missing) == 1 else 'them'}, or leave tensors out for all"
+        )
 
 
 def pick_address(address: str | None) -> str:
@@ -243,9 +273,11 @@ def _check_host(address: str) -> None:
 
 
 def parse_identity(identity: str | bytes | None) -> bytes:
-    """Returns an identity given as bytes or as hexadecimal text."""
+    """Returns an identity given as bytes or as hexadecimal text. Raises UserError for others."""
+    if identity is None or isinstance(identity, (bytes, bytearray, memoryview)):
+        return bytes(identity or b"")
     if not isinstance(identity, str):
-        return identity or b""
+        raise UserError(f"identity is {identity!r}: give it as bytes, or as a hexadecimal number")
     try:
         return bytes.fromhex(identity)
     except ValueError:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from millrace.config import TLS, Config, Rank, parse_identity, parse_tensors, pick_address, whole
+from millrace.config import (
+    TLS,
+    Config,
+    Rank,
+    parse_identity,
+    parse_tensors,
+    pick_address,
+    text,
+    whole,
+)
 from millrace.errors import UserError
 from millrace.loader import Loader
 from millrace.shared import DIR
@@ -69,9 +78,9 @@ def connect(
     shared_dir: folder of the constructor's socket as this process sees it; "none" maps no
         memory. Default $MILLRACE_SHARED_DIR, or as the constructor says.
     tensors: names of the tensors that a batch has, such as ["tokens", "labels"]: the others are
-        not made, which saves their memory and the time to fill it. A name that the job's
-        batches do not have raises UserError at the first one; with pipeline stages, a stage
-        gets those of its own. Default all.
+        not made, which saves their memory and the time to fill it. A name that the batches of
+        no pipeline stage have raises UserError at the first one; of the others, a stage gets
+        those of its own. Default all.
 
     Raises UserError for arguments that cannot be right.
     """
@@ -79,7 +88,7 @@ def connect(
         raise UserError(f"dp_size is {dp_size}, but dp_world_size is {dp_world_size}: give one")
     config = Config(
         address=pick_address(address),
-        job=job or "",
+        job=text("job", job),
         identity=parse_identity(identity),
         dp=Rank.of("dp", dp_rank, dp_world_size if dp_size is None else dp_size),
         cp=Rank.of("cp", cp_rank, cp_size),

@@ -286,6 +286,11 @@ class Loader(state.StateNames):
         return self._joined().format
 
     @property
+    def tensors(self) -> tuple[str, ...]:
+        """The names that connect() was given of tensors; none: a batch has all."""
+        return self._config.tensors
+
+    @property
     def mesh(self) -> Mesh:
         """The sizes of the job's mesh."""
         return Mesh.of(self._joined().mesh)

@@ -57,6 +57,11 @@ def wrap_data_iterator(
     """
     if loader.format != FORMAT:
         raise UserError(f"the job has output.format {loader.format}: write {FORMAT}")
+    if loader.tensors:
+        raise UserError(
+            f"the loader has tensors={list(loader.tensors)!r}, and Megatron-LM and these sums take "
+            "all of a packed batch: leave tensors out of connect()"
+        )
     if loader.mesh.dp > 1 and all_reduce is None:
         raise UserError(f"the job has dp={loader.mesh.dp}: give all_reduce= over its ranks")
     microbatches, sharing = loader.upcoming(), loader.sharing()

@@ -15,7 +15,17 @@ from typing import Any
 
 from millrace import lineage, messages, rpc
 from millrace.access import Access
-from millrace.config import AXES, TLS, Rank, parse_identity, pick_address, step_number, whole
+from millrace.config import (
+    AXES,
+    TLS,
+    Rank,
+    check_path,
+    parse_identity,
+    pick_address,
+    step_number,
+    text,
+    whole,
+)
 from millrace.errors import BugError, LostError, UserError, WaitError
 from millrace.receive import Microbatch, receive
 from millrace.waiting import Progress, Wait
@@ -77,9 +87,10 @@ def peek(
         raise UserError(f"stall_timeout is {stall_timeout!r}: give the seconds, above 0")
     address, tls = pick_address(address), TLS(tls_ca, tls_cert, tls_key)
     tls.check()
+    check_path("access_key_file", access_key_file)
     access = Access(address, access_key_file, tls.used())
     look = _Look(address, messages.Coordinates(**ranks), tls, access, (timeout, stall_timeout))
-    located = look.locate(job or "", parse_identity(identity))
+    located = look.locate(text("job", job), parse_identity(identity))
     return look.step(located, step)
 
 

@@ -26,6 +26,7 @@ from millrace.config import AXES, BEGINNING, CALLS, SHARED, Config, Mesh
 from millrace.errors import BugError, Error, LostError, MovedError, UserError, WaitError, with_code
 from millrace.receive import Step, receive
 from millrace.shared import SHARE_TIME, Line, Unshared, Untaken, ticket_of
+from millrace.stages import elsewhere
 from millrace.stream import DELIVER, SILENT, SILENT_TEXT, Position, Stream
 from millrace.table import Choice
 from millrace.waiting import Progress, Stood, Wait
@@ -500,7 +501,8 @@ class Session:
             raise
 
     def _choice(self, reply: messages.JoinReply) -> Choice:
-        return Choice(self.config.tensors, some=reply.mesh.pp > 1)
+        others = elsewhere(reply.format, reply.mesh, self.config.pp.rank or 0)
+        return Choice(self.config.tensors, others)
 
     def _open_stream(self, step: int, reply: messages.JoinReply, what: str) -> Stream | Line:
         """Opens a line to the constructor: in shared memory, unless that is not possible."""

@@ -96,19 +96,22 @@ class Choice(NamedTuple):
     """Which of the model's tensors a rank takes; none: all."""
 
     names: tuple[str, ...] = ()
-    some: bool = False  # of the names may be missing, as on stages of a pipeline
+    others: tuple[str, ...] | None = ()  # that ranks of other stages get; None: it is not known
 
     def has(self, name: str) -> bool:
         """Says whether the rank takes a tensor."""
         return not self.names or name in self.names
 
     def check(self, there: Collection[str]) -> None:
-        """Raises UserError for names that are not there."""
-        missing = [] if self.some else [name for name in self.names if name not in there]
+        """Raises UserError for names that are neither there nor of another stage."""
+        if self.others is None:
+            return
+        known = dict.fromkeys([*there, *self.others])
+        missing = [name for name in self.names if name not in known]
         if missing:
             raise UserError(
                 f"tensors has {missing[0]!r}, which the job's batches have not: they have "
-                f"{', '.join(there)}"
+                f"{', '.join(known)}"
             )
 
 

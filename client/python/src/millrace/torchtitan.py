@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from millrace.config import check_choice
 from millrace.connect import connect
 from millrace.errors import UserError
 from millrace.loader import Loader
@@ -99,7 +100,8 @@ class _Late:
 class DataLoader(StateNames):
     """The microbatches of one rank, as torchtitan's BaseDataLoader yields them.
 
-    source: a Loader, or an address; options are those of millrace.connect().
+    source: a Loader, or an address; options are those of millrace.connect(). Its tensors, if
+        given, have input and labels.
     seq_len: torchtitan up to 0.3 wants a batch axis, [rows, seq_len]; without it
         tensors are flat, as newer versions want them.
     num_tokens_per_batch: the trainer's own number, checked against the batches.
@@ -124,6 +126,7 @@ class DataLoader(StateNames):
         if isinstance(source, Loader) and options:
             raise UserError(f"the loader has its options already: leave out {', '.join(options)}")
         self._loader = source if isinstance(source, Loader) else connect(source, **options)
+        check_choice(self._loader.tensors, ("input", "labels"), "torchtitan trains on both")
         self._seq_len = seq_len
         self._tokens = num_tokens_per_batch
 

@@ -25,8 +25,10 @@ import numpy as np
 import torch
 
 from millrace import vision
+from millrace.config import check_choice
 from millrace.errors import UserError
 from millrace.feed import Feed, feed_of
+from millrace.receive import VISION
 from millrace.state import from_json, to_json
 from millrace.torch import Batch
 
@@ -34,13 +36,18 @@ __all__ = ["attach", "check", "qwen2_vl"]
 
 KEY = "MillraceData"  # of the state in trainer_state.json: the callback's class
 
+# What check() gives a model: without some of them it may not keep documents apart.
+INPUTS = (
+    "input_ids", "position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
+)  # fmt: skip
+
 
 def attach(trainer: Any, source: Any = None, **options: Any) -> Feed:
     """Has trainer train on Millrace's batches, and save and load their state.
 
     source: a millrace.torch.Dataset, a DataLoader of one, or an address; options are those
         of millrace.connect(), with dp_rank and dp_size by default the process_index and
-        world_size of trainer's arguments.
+        world_size of trainer's arguments. Its tensors, if given, have all but labels.
 
     Attached again, the trainer goes on with the new data only.
 
@@ -55,6 +62,7 @@ def attach(trainer: Any, source: Any = None, **options: Any) -> Feed:
         )
     rank, size = trainer.args.process_index, trainer.args.world_size
     feed = feed_of(source, rank, size, options)
+    check_choice(feed.dataset.loader.tensors, INPUTS, "models keep documents apart by these")
     for callback in list(trainer.callback_handler.callbacks):
         if type(callback).__name__ == KEY:  # of data that these take the place of
             trainer.remove_callback(callback)
@@ -247,13 +255,19 @@ def qwen2_vl(batch: Batch, mean: Any, std: Any, temporal: int = 2) -> Batch:
     rows: a job whose strategy deals images to other ranks, or that cuts lines for context
     parallelism, needs a model that exchanges them.
     """
-    images, bounds = batch.images, batch["cu_seq_lens_q"].numpy()
-    source = images.get("source")
+    source = batch.images.get("source")
     if source is None:
         raise UserError(
             "the batch has no image.source: give one of a job with images, "
             "of the first pipeline stage"
         )
+    for name in ("position_ids", "cu_seq_lens_q", *VISION):
+        if name not in batch:
+            raise UserError(
+                f"the batch has no {name}: write output: {{format: hf}} into the job spec, and "
+                "leave tensors out of connect(), or add it there"
+            )
+    bounds = batch["cu_seq_lens_q"].numpy()
     own = [[batch.rank, number] for number in range(len(batch["image_grid_thw"]))]
     if source[:, :2].tolist() != own:
         raise UserError(
