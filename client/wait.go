@@ -129,6 +129,7 @@ func (p *progress) came(who string, have int, of uint64) {
 // wait is a call of the trainer, that waits.
 type wait struct {
 	c     *Client
+	rank  Rank   // when it began: Remesh, which waits as well, changes it
 	what  string // it waits for
 	begin time.Time
 	from  time.Time // since when it counts that nothing moves
@@ -139,7 +140,7 @@ func (w *wait) late(now time.Time, over bool) error {
 	p := &w.c.progress
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := &WaitError{Rank: w.c.opts.Rank, For: w.what, Waited: now.Sub(w.begin), Ranks: p.ranks, Idle: now.Sub(w.from)}
+	e := &WaitError{Rank: w.rank, For: w.what, Waited: now.Sub(w.begin), Ranks: p.ranks, Idle: now.Sub(w.from)}
 	for _, at := range []time.Time{p.moved, p.again} {
 		if at.After(w.from) {
 			e.Idle = min(e.Idle, now.Sub(at))
@@ -172,7 +173,7 @@ func (c *Client) within(ctx context.Context, what string, do func(context.Contex
 	if err := c.refusal(); err != nil {
 		return err
 	}
-	w := &wait{c: c, what: what, begin: time.Now()}
+	w := &wait{c: c, rank: c.opts.Rank, what: what, begin: time.Now()}
 	w.from = w.begin
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

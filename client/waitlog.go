@@ -20,10 +20,11 @@ const (
 func (c *Client) logWait(ctx context.Context, what string) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	begin, ended := time.Now(), make(chan struct{})
+	rank, step := c.opts.Rank, c.next // Remesh changes them while it waits
 	timer := time.AfterFunc(waitLogAfter, func() {
 		defer close(ended)
 		for {
-			c.logWaiting(ctx, what, time.Since(begin))
+			c.logWaiting(ctx, rank, step, what, time.Since(begin))
 			select {
 			case <-time.After(waitLogEvery):
 			case <-ctx.Done():
@@ -39,7 +40,7 @@ func (c *Client) logWait(ctx context.Context, what string) (end func()) {
 	}
 }
 
-func (c *Client) logWaiting(ctx context.Context, what string, waited time.Duration) {
+func (c *Client) logWaiting(ctx context.Context, rank Rank, step int64, what string, waited time.Duration) {
 	asking, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	var status struct {
@@ -52,10 +53,10 @@ func (c *Client) logWaiting(ctx context.Context, what string, waited time.Durati
 	if ctx.Err() != nil {
 		return // the call has ended
 	}
-	attrs := []any{"rank", c.opts.Rank.String(), "seconds", int(waited.Seconds()), "service", c.address}
+	attrs := []any{"rank", rank.String(), "seconds", int(waited.Seconds()), "service", c.address}
 	if err != nil {
 		c.opts.Log.Warn("the rank waits "+what+", and the service does not say why: is it running there, and with the same TLS settings?", append(attrs, "err", rpc.FromStatus(err))...)
 		return
 	}
-	c.opts.Log.Warn("the rank waits "+what, append(attrs, "step", c.next, "waiting_for", status.WaitingFor)...)
+	c.opts.Log.Warn("the rank waits "+what, append(attrs, "step", step, "waiting_for", status.WaitingFor)...)
 }

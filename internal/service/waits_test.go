@@ -215,7 +215,7 @@ func TestPeersAreWaitedFor(t *testing.T) {
 	s := startProxied(t, dir, recipes[0], 2, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	c, err := client.Open(ctx, s.address, client.Options{Prefetch: 2, Stall: 2 * time.Second, Deadline: 3 * stallTime / 2, Security: s.security})
+	c, err := client.Open(ctx, s.address, client.Options{Prefetch: 2, Stall: stallTime, Deadline: 3 * stallTime / 2, Security: s.security})
 	if err != nil {
 		t.Fatal(err)
 	}
