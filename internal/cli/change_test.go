@@ -364,6 +364,12 @@ func TestChangeFiles(t *testing.T) {
 	for _, verb := range []string{"run", "serve", "planner", "reference"} {
 		millrace(t, dir, verb, "job.yaml", "--changes", "nope.jsonl").expect(t, exitUser, "nope.jsonl", "no such file")
 	}
+	put(t, dir, "late.jsonl", "\n"+`{"step":3,"add":{"source":{"name":"late","files":"late/*.jsonl"},"weight":0.1}}`)
+	for _, args := range []string{"reference job.yaml", "plan job.yaml --steps 6", "preview job.yaml --step 5", "explain job.yaml --step 5", "verify job.yaml --steps 6 --digest " + strings.Repeat("0", 64)} {
+		millrace(t, dir, append(strings.Fields(args), "--changes", "late.jsonl")...).expect(t, exitUser, "late.jsonl:2:", "the source cannot join", "late/*.jsonl", "no such file")
+	}
+	millrace(t, dir, "run", "job.yaml", "--steps", "6", "--log-dir", "log").expect(t, 0)
+	millrace(t, dir, "verify", "job.yaml", "--log-dir", "log", "--changes", "late.jsonl").expect(t, exitUser, "late.jsonl:2:", "late/*.jsonl", "no such file")
 }
 
 // TestChangesGoOn: a log has the changes of a file once, and goes on without it.

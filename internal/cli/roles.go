@@ -209,6 +209,7 @@ type plannerCmd struct {
 	Listen       string `help:"Address to listen on, HOST:PORT or unix:PATH." default:"127.0.0.1:7070"`
 	Advertise    string `help:"HOST or HOST:PORT that peers connect to, if not the listen address. Default for a wildcard address: this machine's name." placeholder:"HOST"`
 	Standby      bool   `help:"Wait until there is a log in --log-dir and no other planner has it open, or with --log-mirror until the planner that writes there is gone; then take over. Give loaders, constructors and clients both addresses: --planner A,B."`
+	MirrorProved bool   `help:"Say that the store of --log-mirror took these credentials before, from a planner that this one is started in place of: where it denies access, that is tried again for a while, and not the end at once."`
 	Loaders      *int   `help:"Loaders to wait for before reading starts. Default: those of --sizing, else 1." placeholder:"N"`
 	MostLoaders  int    `help:"Say in the status how many loaders the mix needs, up to this number, or have --scale-command start and end them. Default: none more than --loaders." placeholder:"N"`
 	ScaleCommand string `help:"Command that starts and ends loaders for --most-loaders, run by the shell with ROLE, COUNT and DRAINED in its environment." placeholder:"COMMAND"`
@@ -288,7 +289,7 @@ func (c *plannerCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 	err = planner.Run(ctx, planner.Options{
 		Job: job, Deal: deal, Scale: scale, Changes: changes, AllowRoots: c.AllowRoot, Address: c.Listen, Advertise: c.Advertise, Security: c.security(), LogDir: c.LogDir, LogMirror: c.LogMirror, LogRetain: c.LogRetain,
 		Loaders: loaders, Shadows: c.Shadows, HotShadows: c.hot(), Constructors: c.Constructors, Prefetch: c.Prefetch, Log: log, Registry: names.Registry,
-		Standby: c.Standby, RanksPerNode: c.RanksPerNode, Telemetry: board,
+		Standby: c.Standby, MirrorProved: c.MirrorProved, RanksPerNode: c.RanksPerNode, Telemetry: board,
 		Serving: func(address string) { fmt.Fprintf(stdout, "planning %s on %s\n", job.Name, address) },
 	})
 	stop()

@@ -54,6 +54,7 @@ type Options struct {
 	LogDir       string                // where the step log is kept; "" keeps none
 	Standby      bool                  // serve when there is a log that no other planner has open, or whose mirror none renews any more, not before
 	LogMirror    string                // URL of the object store (object.Open) with a second copy of the log; "" keeps none
+	MirrorProved bool                  // a planner before this one wrote to LogMirror with the same credentials: where access is denied now, that is tried again
 	LogRetain    int                   // steps that the log keeps below those that are needed to go on, at least checkpoint.TrimEvery; 0: all
 	LogFS        checkpoint.FS         // file system of LogDir; default: the operating system's
 	KeyFrame     func(step int64) bool // whether the log has a key frame of a step, which changes no byte of a batch; default: by the time that replaying takes
@@ -125,7 +126,7 @@ func (o *Options) costs() *scaling.Costs {
 }
 
 func (o *Options) stepLog() steplog.Options {
-	return steplog.Options{Dir: o.LogDir, Mirror: o.LogMirror, FS: o.LogFS, Standby: o.Standby, Logger: o.Log, KeyFrame: o.KeyFrame}
+	return steplog.Options{Dir: o.LogDir, Mirror: o.LogMirror, Proved: o.MirrorProved, FS: o.LogFS, Standby: o.Standby, Logger: o.Log, KeyFrame: o.KeyFrame}
 }
 
 // Planner is a running Planner. All fields below inbox belong to the goroutine

@@ -133,6 +133,9 @@ func (j *Job) begin(ctx context.Context, opts Options) error {
 		switch e := effects[0].(type) {
 		case control.Index:
 			ev, err = j.index(ctx, e.Source, j.core.Sources()[e.Source], shared)
+			if e.Source >= len(j.spec.Sources) && err != nil && fault.ClassOf(err) == fault.User {
+				ev, err = control.LoaderFailed{Session: self, Source: e.Source, Block: -1, Err: err}, nil // the core says which change adds it
+			}
 		case control.OpenLog:
 			at := control.Begin{Token: opts.Token, Changes: opts.Changes}
 			if opts.LogDir != "" {

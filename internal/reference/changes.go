@@ -32,7 +32,7 @@ func (r *reader) changeAt(n int64) (skip int64, err error) {
 		r.changes = r.changes[1:]
 		skip += c.Skip
 		if err := r.change(c); err != nil {
-			return 0, fault.As(fault.ClassOf(err), fmt.Errorf("the change %s: %w", c, err))
+			return 0, fault.As(fault.ClassOf(err), fmt.Errorf("%sthe change %s: %w", c.Origin, c, err))
 		}
 	}
 	return skip, nil

@@ -64,6 +64,9 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 	}
 	planner := newProcess(opts, "the planner", append(args, opts.TelemetryFlags.Of(0)...))
 	planner.lasting = opts.LogDir != ""
+	if opts.LogMirror != "" {
+		planner.served = []string{"--mirror-proved"}
+	}
 	g.Go(func() error {
 		return planner.supervise(ctx, func(at string) {
 			planner.listenAt(at)
@@ -115,7 +118,8 @@ type process struct {
 	opts    *Options
 	name    string
 	args    []string
-	lasting bool // another one can go on where it was
+	served  []string // arguments of those that come after one which served
+	lasting bool     // another one can go on where it was
 	deaths  deaths
 }
 

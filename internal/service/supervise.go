@@ -41,6 +41,9 @@ func (p *process) supervise(ctx context.Context, serving func(string)) error {
 	for first := true; ; first = false {
 		e := p.run(ctx, serving)
 		serving = nil
+		if e.served {
+			p.args, p.served = append(p.args, p.served...), nil
+		}
 		planner := p.args[0] == "planner"
 		switch {
 		case ctx.Err() != nil && (!planner || e.state == nil || e.state.ExitCode() <= 0):

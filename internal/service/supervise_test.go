@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/object/objecttest"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/trainer"
 )
@@ -31,8 +32,8 @@ func (s *stalls) step() {
 	}
 }
 
-// supervised runs a job by processes to its end, and calls then after each step.
-func supervised(t *testing.T, s setting, log *slog.Logger, then func(step int64)) {
+// supervised runs a job by processes to its end, and calls then after each step. set, if not nil, sets more options.
+func supervised(t *testing.T, s setting, log *slog.Logger, set func(*service.Options), then func(step int64)) {
 	t.Helper()
 	dir, r := writeSources(t), recipes[0]
 	want := solve(t, dir, r)
@@ -40,6 +41,9 @@ func supervised(t *testing.T, s setting, log *slog.Logger, then func(step int64)
 	opts := s.options(t, dir, r)
 	output := new(syncBuffer)
 	opts.Stderr, opts.LogDir, opts.Log = output, t.TempDir(), log
+	if set != nil {
+		set(&opts)
+	}
 	job := parse(t, dir, r.text(s.resources))
 	err := service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
 		var between stalls
@@ -68,7 +72,7 @@ func supervised(t *testing.T, s setting, log *slog.Logger, then func(step int64)
 func TestKilledRoles(t *testing.T) {
 	log := new(syncBuffer)
 	kills := map[int64]string{5: "loader", 15: "constructor", 25: "planner", 35: "loader"}
-	supervised(t, setting{loaders: 3, constructors: 2}, slog.New(slog.NewTextHandler(log, nil)), func(step int64) {
+	supervised(t, setting{loaders: 3, constructors: 2}, slog.New(slog.NewTextHandler(log, nil)), nil, func(step int64) {
 		if role := kills[step]; role != "" {
 			kill(t, role)
 		}
@@ -92,7 +96,7 @@ func TestDrainedRoles(t *testing.T) {
 			gone <- time.Since(begin)
 		}()
 	}
-	supervised(t, setting{loaders: 2, constructors: 2}, nil, func(step int64) {
+	supervised(t, setting{loaders: 2, constructors: 2}, nil, nil, func(step int64) {
 		switch step {
 		case 5:
 			leave("loader")
@@ -150,6 +154,51 @@ func TestPlannerAwayFromLog(t *testing.T) {
 		if (err != nil) != ends || ends && (fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "exit status 4: no answer")) {
 			t.Errorf("the log is away in life %d: %v", life, err)
 		}
+	}
+}
+
+// TestPlannerDeniedMirror: a planner that was killed, and is denied access to the mirror of its log for a while when it is
+// started again, tries again and goes on. One that is denied access when the service begins ends the service at once.
+func TestPlannerDeniedMirror(t *testing.T) {
+	fake := objecttest.NewFake(t)
+	lives, on := filepath.Join(t.TempDir(), "lives"), filepath.Join(t.TempDir(), "on")
+	lived := func() int {
+		b, _ := os.ReadFile(lives) // there is none before the first one
+		return strings.Count(string(b), "life")
+	}
+	mirrored := func(opts *service.Options) {
+		script := fmt.Sprintf("#!/bin/sh\nif [ \"$1\" = planner ]; then echo life >> %[1]s; while [ $(wc -l < %[1]s) -gt 1 ] && [ ! -e %[2]s ]; do sleep 0.01; done; fi\nexec %[3]s \"$@\"\n",
+			lives, on, opts.Executable)
+		opts.Executable, opts.LogMirror = filepath.Join(t.TempDir(), "millrace"), fake.URL
+		if err := os.WriteFile(opts.Executable, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	supervised(t, setting{loaders: 1, constructors: 1}, nil, mirrored, func(step int64) {
+		if step != 5 {
+			return
+		}
+		kill(t, "planner")
+		for begin := time.Now(); lived() < 2; time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > patience {
+				t.Fatal("the planner is not started again")
+			}
+		}
+		fake.Deny.Store(4)
+		if err := os.WriteFile(on, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n, left := lived(), fake.Deny.Load(); n != 2 || left > 0 {
+		t.Errorf("the planner lived %d times, and %d more requests were to be denied", n, left)
+	}
+
+	fake.Denied.Store(true)
+	opts := setting{processes: true}.options(t, writeSources(t), recipes[0])
+	opts.LogDir, opts.LogMirror, opts.Stderr = t.TempDir(), fake.URL, new(syncBuffer)
+	err := service.Run(t.Context(), opts, func(context.Context, string) error { return nil })
+	if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "trying the mirror of the log") {
+		t.Errorf("denied access at first: class %v, %v", fault.ClassOf(err), err)
 	}
 }
 

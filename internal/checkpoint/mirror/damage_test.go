@@ -233,6 +233,37 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
+// TestManyDamaged damages the key frames together with the last segment, or all objects: the error is the user's, in one line,
+// and names the mirror and what mends it.
+func TestManyDamaged(t *testing.T) {
+	all, _ := lived(t)
+	last := ""
+	for key := range all {
+		if strings.HasPrefix(key, segments) {
+			last = max(last, key)
+		}
+	}
+	for what, hit := range map[string]func(key string) bool{
+		"key frames and a segment": func(key string) bool { return key == last || strings.HasPrefix(key, frames) },
+		"all objects":              func(string) bool { return true },
+	} {
+		store := storeOf(t, all)
+		for key := range all {
+			if !hit(key) {
+				continue
+			}
+			if err := store.Put(t.Context(), key, []byte("damaged")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := read(t, store)
+		if fault.ClassOf(err) != fault.User || !errors.Is(err, checkpoint.ErrDamaged) || strings.Contains(err.Error(), "\n") ||
+			!strings.Contains(err.Error(), "the mirror "+store.String()) || !strings.Contains(err.Error(), "millrace log repair") {
+			t.Errorf("%s: class %v, %v", what, fault.ClassOf(err), err)
+		}
+	}
+}
+
 // TestEveryObject damages and removes each object of a mirror: with the folder that wrote
 // it the mirror is repaired, goes on as it was, or is refused; Check finds the damage.
 func TestEveryObject(t *testing.T) {

@@ -171,7 +171,11 @@ func (l *Log) seed(ctx context.Context) error {
 	f.chain = next(f.encode()) // no log that begins with nothing has this chain
 	l.place.Chain = f.chain
 	l.opts.Log.Logger.Warn("the log has no mirror there yet: it is mirrored from here on", "mirror", l.store.String())
-	if err := l.store.PutIfAbsent(ctx, frameName(0), f.encode()); err != nil {
+	err = l.store.PutIfAbsent(ctx, frameName(0), f.encode())
+	if errors.Is(err, object.ErrExists) {
+		return fault.Lostf("another planner began the mirror %s while this one started, with a log of its own: this one ends: start it again when the other one has ended, or have it stand by (millrace planner --standby)", l.store)
+	}
+	if err != nil {
 		return err
 	}
 	return l.Log.Write(l.place)

@@ -363,6 +363,32 @@ func TestSeed(t *testing.T) {
 	}
 }
 
+// TestSeededAtOnce: of two planners that begin a mirror with logs of their own at a time, the one that comes second hears so.
+func TestSeededAtOnce(t *testing.T) {
+	m := newMachine(faster{&object.Memory{}})
+	local, err := checkpoint.Open("log", m.options().Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendSteps(t, local, 0, 5)
+	if err := local.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mirror.Open(t.Context(), m.options()); fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "another planner began the mirror") {
+		t.Errorf("class %v, %v", fault.ClassOf(err), err)
+	}
+}
+
+// faster is a store in which another writer creates each object first.
+type faster struct{ *object.Memory }
+
+func (f faster) PutIfAbsent(ctx context.Context, key string, data []byte) error {
+	if err := f.Put(ctx, key, []byte("of another writer")); err != nil {
+		return err
+	}
+	return f.Memory.PutIfAbsent(ctx, key, data)
+}
+
 func TestRefused(t *testing.T) {
 	store := &object.Memory{}
 	m := newMachine(store)

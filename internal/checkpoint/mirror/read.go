@@ -204,8 +204,12 @@ func (c *content) unpack(ctx context.Context, slot uint64) (pack, error) {
 	return pack{}, nil
 }
 
-// broken is the error for a slot that cannot be read.
+// broken is the error for a slot whose segment or key frame is damaged or missing. What cannot be read now, or by whom has
+// no right to, is another matter.
 func (c *content) broken(slot uint64, err error) error {
+	if fault.ClassOf(err) == fault.Lost || errors.Is(err, object.ErrDenied) {
+		return err
+	}
 	if errors.Is(err, object.ErrNotExist) {
 		err = errors.New("it is missing")
 	}
@@ -236,7 +240,9 @@ func (c *content) load(ctx context.Context) (*state, error) {
 	frames := c.frames
 	for i, slot := range slices.Backward(frames) {
 		f, err := c.readFrame(ctx, slot)
-		if err == nil {
+		if err != nil {
+			err = c.broken(slot, err)
+		} else {
 			st := &state{job: f.job, first: slot, epoch: f.epoch, place: checkpoint.Place{Slot: slot, Chain: f.chain}}
 			st.groups = []group{{f.ops, st.place}}
 			if err = st.follow(ctx, c); err == nil && (slot == 0 || !st.cutBelow()) {
@@ -246,7 +252,7 @@ func (c *content) load(ctx context.Context) (*state, error) {
 		if fault.ClassOf(err) == fault.Lost {
 			return nil, err
 		}
-		damage = errors.Join(damage, err)
+		damage = cmp.Or(damage, err)
 		if i == len(frames)-1 { // what comes before was not listed
 			if c, err = listFrom(ctx, c.store, 0); err != nil {
 				return nil, err

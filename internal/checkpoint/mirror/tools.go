@@ -60,17 +60,24 @@ func (c *content) vanished(ctx context.Context) (bool, error) {
 func (c *content) check(ctx context.Context) (*Report, error) {
 	r := &Report{Slots: c.end(), Frames: c.frames, Packs: len(c.runs)}
 	for _, slot := range c.frames {
-		if _, err := c.readFrame(ctx, slot); err != nil {
-			r.Damage = append(r.Damage, err)
+		_, err := c.readFrame(ctx, slot)
+		if fault.ClassOf(err) == fault.Lost {
+			return nil, err
+		}
+		if err != nil {
+			r.Damage = append(r.Damage, fault.As(fault.User, err))
 		}
 	}
 	for _, p := range c.runs {
 		data, err := c.store.Get(ctx, p.name(), object.Whole)
+		if fault.ClassOf(err) == fault.Lost {
+			return nil, err
+		}
 		if err == nil {
 			_, err = decodePack(data)
 		}
 		if err != nil {
-			r.Damage = append(r.Damage, fmt.Errorf("the object %s: %w", p.name(), err))
+			r.Damage = append(r.Damage, fault.As(fault.User, fmt.Errorf("the object %s: %w", p.name(), err)))
 		}
 	}
 	var at pack

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -172,7 +173,7 @@ func (c *Core) positionAt(ev Begin) (state plan.State, ready bool, err error) {
 	changes = append(slices.Clip(at.Pending), change.Without(changes, at.Pending)...)
 	changes = slices.DeleteFunc(changes, func(ch change.Change) bool { return ch.Step < at.State.Step && ch.Origin == "" })
 	at.Pending = changes // for the sources that they add
-	if ready, err := c.knowOnce(at.Entries()); !ready || err != nil {
+	if ready, err := c.knowOnce(at.Entries(), changes); !ready || err != nil {
 		return start, false, err
 	}
 	at.Pending = nil
@@ -196,15 +197,22 @@ func (c *Core) positionAt(ev Begin) (state plan.State, ready bool, err error) {
 	return state, true, c.agree(state)
 }
 
-// knowOnce has sources indexed, each once.
-func (c *Core) knowOnce(entries [][]byte) (ready bool, err error) {
+// knowOnce has sources indexed, each once. An error names the change that adds the source, if it is one of changes.
+func (c *Core) knowOnce(entries [][]byte, changes []change.Change) (ready bool, err error) {
 	for _, entry := range entries {
 		n := c.sources.entry(entry)
 		if n < 0 {
 			n = len(c.sources.entries)
 		}
-		if ready, err := c.know(n, entry); !ready || err != nil {
+		ready, err := c.know(n, entry)
+		if err != nil {
+			if i := slices.IndexFunc(changes, func(ch change.Change) bool { return ch.Add != nil && bytes.Equal(ch.Add.Source, entry) }); i >= 0 {
+				err = inChange(changes[i], err)
+			}
 			return false, err
+		}
+		if !ready {
+			return false, nil
 		}
 	}
 	return true, nil

@@ -15,6 +15,7 @@ import (
 type Options struct {
 	Dir     string        // "" keeps no log
 	Mirror  string        // URL of the object store (object.Open) with a second copy; "" keeps none
+	Proved  bool          // the store of Mirror took the credentials before: where it denies access now, that is tried again
 	FS      checkpoint.FS // file system of Dir; default: the operating system's
 	Standby bool          // wait until there is a log that no other planner has open, or whose mirror none renews any more
 	Logger  *slog.Logger

@@ -27,7 +27,11 @@ func (o *Options) prove(ctx context.Context) error {
 	if o.Mirror == "" {
 		return nil
 	}
-	store, err := object.Open(o.Mirror)
+	open := object.Open
+	if o.Proved {
+		open = object.OpenProved
+	}
+	store, err := open(o.Mirror)
 	if err != nil {
 		return err
 	}

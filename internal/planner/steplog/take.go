@@ -148,13 +148,21 @@ func (w *Writer) openLog(root [32]byte) (checkpoint.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.Epoch == 0 || log.Epoch() >= t.Epoch {
-		err = fault.Lostf("the log in %s was begun by another planner since this one started: start again", w.opts.Dir)
-	} else {
-		err = log.Fence(t.Epoch)
-	}
-	if err != nil {
+	if err := w.fence(log); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
 	return log, nil
+}
+
+// fence makes a log that was just opened this planner's. Another planner may have begun it since this one found none: two
+// that start at once find none both.
+func (w *Writer) fence(log checkpoint.Log) error {
+	epoch := w.taken.Epoch
+	if epoch > 0 && log.Epoch() < epoch {
+		if err := log.Fence(epoch); !errors.Is(err, checkpoint.ErrOrder) {
+			return err
+		}
+	}
+	return fault.Lostf("another planner (epoch %d) %w the log in %s since this one started: this one ends: start it again when the other one has ended, or have it stand by (millrace planner --standby)",
+		log.Epoch(), checkpoint.ErrDeposed, w.opts.Dir)
 }

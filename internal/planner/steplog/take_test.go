@@ -254,6 +254,63 @@ func files(t *testing.T, disk vfs.FS, dir string) map[string]string {
 	return all
 }
 
+// TestBegunAtOnce: of two planners that found no log when they started, one begins it. The other hears that it does not have
+// it, whether the first one was there before it opened the log or came in between.
+func TestBegunAtOnce(t *testing.T) {
+	root := [32]byte{7}
+	start := func(opts *Options) *Writer {
+		taken, err := Take(t.Context(), opts)
+		if err != nil || taken.Epoch != 1 {
+			t.Fatalf("epoch %d, %v", taken.Epoch, err)
+		}
+		return &Writer{opts: *opts, taken: taken}
+	}
+	begin := func(w *Writer) checkpoint.Log {
+		log, err := w.openLog(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return log
+	}
+	want := func(what string, err error) {
+		if fault.ClassOf(err) != fault.Lost || !errors.Is(err, checkpoint.ErrDeposed) || !strings.Contains(err.Error(), "(epoch 1) has taken over the log in log") {
+			t.Errorf("%s: class %v, %v", what, fault.ClassOf(err), err)
+		}
+	}
+
+	folder := &Options{Dir: "log", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)}
+	first, second := start(folder), start(folder)
+	if err := begin(first).Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := second.openLog(root)
+	want("a folder", err)
+
+	for _, between := range []bool{false, true} {
+		url := "file://" + t.TempDir()
+		machine := func() *Options {
+			return &Options{Dir: "log", FS: vfs.NewMem(), Mirror: url, Logger: slog.New(slog.DiscardHandler)}
+		}
+		first, second := start(machine()), start(machine())
+		var log checkpoint.Log
+		if between {
+			opened, err := second.opts.openLog(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			log = begin(first)
+			want("a mirror, in between", errors.Join(second.fence(opened), opened.Close()))
+		} else {
+			log = begin(first)
+			_, err := second.openLog(root)
+			want("a mirror", err)
+		}
+		if err := errors.Join(log.Append(0, []byte("record"), []byte("frame")), log.Close()); err != nil {
+			t.Errorf("the planner that has the log: %v", err)
+		}
+	}
+}
+
 // TestTakenOverWhileOpened: a log that another planner takes over while it is opened has stopped; any other error is one of opening.
 func TestTakenOverWhileOpened(t *testing.T) {
 	for _, err := range []error{nil, errors.New("the disk is full"), fmt.Errorf("another planner %w the log", checkpoint.ErrDeposed)} {
