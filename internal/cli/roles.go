@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-data/millrace/internal/fleet"
 	"github.com/millrace-data/millrace/internal/planner"
 	"github.com/millrace-data/millrace/internal/planner/scaling"
+	"github.com/millrace-data/millrace/internal/rpc"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/jobspec"
@@ -44,7 +45,7 @@ type serviceFlags struct {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *serviceFlags) Validate() error {
-	return cmp.Or(c.keepFlags.check(), c.memoryFlag.check(), c.pinned(c.Loaders), atMost("--most-loaders", c.MostLoaders, service.MaxLoaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
+	return cmp.Or(c.keepFlags.check(), c.memoryFlag.check(), c.scratchFlag.check(), c.rootsFlag.check(), c.pinned(c.Loaders), atMost("--most-loaders", c.MostLoaders, service.MaxLoaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
 }
 
 // options turns the flags into a service's options.
@@ -109,12 +110,42 @@ func (s *shadowFlags) hot() bool { return s.ShadowMode == service.ShadowMode(tru
 
 // rootsFlag is what the verbs that start a planner have in common.
 type rootsFlag struct {
-	AllowRoot []string `help:"Folder that added sources may be read from, links resolved; may be repeated. Default: the folders of the job spec, of its sources' files, and its rank files." type:"existingdir" sep:"none" placeholder:"DIR"`
+	AllowRoot []string `help:"Folder that added sources may be read from, links resolved; may be repeated. Default: the folders of the job spec, of its sources' files, and its rank files." type:"path" sep:"none" placeholder:"DIR"`
 }
+
+// check refuses folders that are not there.
+func (f *rootsFlag) check() error { return areFolders("--allow-root", f.AllowRoot...) }
 
 // scratchFlag is what the verbs that start a loader have in common.
 type scratchFlag struct {
-	ScratchDir string `help:"Folder on a local disk for samples that do not fit a loader's memory. Default: the system's folder for temporary files (TMPDIR)." type:"existingdir" placeholder:"DIR" env:"MILLRACE_SCRATCH_DIR"`
+	ScratchDir string `help:"Folder on a local disk for samples that do not fit a loader's memory. Default: the system's folder for temporary files (TMPDIR)." type:"path" placeholder:"DIR" env:"MILLRACE_SCRATCH_DIR"`
+}
+
+// check refuses a folder that is not there.
+func (f *scratchFlag) check() error {
+	if f.ScratchDir == "" {
+		return nil
+	}
+	return areFolders("--scratch-dir", f.ScratchDir)
+}
+
+// checkedFlag is what the verbs of roles have in common that a service starts as its processes (service.Options.Executable).
+type checkedFlag struct {
+	FoldersChecked bool `help:"The service that starts this process has checked the folders of its flags. One that is gone when a role is started again does not keep it from going on." hidden:""`
+}
+
+// areFolders refuses what is no folder.
+func areFolders(flag string, paths ...string) error {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", flag, err)
+		case !info.IsDir():
+			return fmt.Errorf("%s: %s is not a folder", flag, path)
+		}
+	}
+	return nil
 }
 
 // memoryFlag is what the verbs that run loaders or constructors have in common.
@@ -145,17 +176,24 @@ func (f *memoryFlag) memory(roles service.Roles, log *slog.Logger) *service.Memo
 	return service.NewMemory(asked, roles, log)
 }
 
-// reachable checks that a service that was just started can be reached at its
-// own address. Its roles do so, too, and would wait without end.
-func (c *serviceFlags) reachable(ctx context.Context, address string) error {
-	_, err := askStatus(ctx, address, c.security())
-	switch {
-	case err == nil || ctx.Err() != nil:
-		return ctx.Err()
-	case fault.ClassOf(err) == fault.User:
-		return err
+// reach connects to a service that was just started, at its own address. Its roles do so, too, and would wait without end
+// where it cannot be reached.
+func (c *serviceFlags) reach(ctx context.Context, address string) (rpc.Conn, error) {
+	conn, err := rpc.Dial(address, c.security())
+	if err != nil {
+		return nil, err
 	}
-	return fmt.Errorf("reaching the service at its own address %s: %w", address, err)
+	_, err = askOver(ctx, conn)
+	switch {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case err == nil:
+		return conn, nil
+	case fault.ClassOf(err) != fault.User:
+		err = fmt.Errorf("reaching the service at its own address %s: %w", address, err)
+	}
+	_ = conn.Close() // nothing was begun on it
+	return nil, err
 }
 
 type serveCmd struct {
@@ -185,9 +223,11 @@ func (c *serveCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, 
 	}
 	defer hide()
 	return service.Run(ctx, opts, func(ctx context.Context, address string) error {
-		if err := c.reachable(ctx, address); err != nil {
+		conn, err := c.reach(ctx, address)
+		if err != nil {
 			return err
 		}
+		_ = conn.Close() // it has said what it was to say
 		fmt.Fprintf(stdout, "serving %s on %s\n", opts.Job.Name, address)
 		<-ctx.Done()
 		return nil
@@ -220,6 +260,7 @@ type plannerCmd struct {
 	keepFlags
 	shadowFlags
 	rootsFlag
+	checkedFlag
 	changesFlag
 	telemetryFlags
 	tlsFlags
@@ -241,6 +282,9 @@ func (c *plannerCmd) Validate() error {
 		return errBothLoaders
 	}
 	if err := c.scales(count(c.Loaders)); err != nil {
+		return err
+	}
+	if err := c.rootsFlag.check(); err != nil && !c.FoldersChecked {
 		return err
 	}
 	return cmp.Or(c.keepFlags.check(), atMost("--most-loaders", c.MostLoaders, service.MaxLoaders), checkCounts(count(c.Loaders), c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
@@ -325,6 +369,7 @@ type loaderCmd struct {
 	Buffer    int64  `help:"Bytes of samples to hold; 0: as resources.loader_buffer of the job spec says." default:"0" placeholder:"BYTES"`
 	Place     int    `help:"Share of the reading to ask for, from 0: the number of a loader in the file of planner --sizing. Default: any." default:"-1" placeholder:"N"`
 	scratchFlag
+	checkedFlag
 	memoryFlag
 	telemetryFlags
 	tlsFlags
@@ -339,6 +384,9 @@ func (*loaderCmd) Help() string {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *loaderCmd) Validate() error {
+	if err := c.scratchFlag.check(); err != nil && !c.FoldersChecked {
+		return err
+	}
 	return cmp.Or(c.memoryFlag.check(), atLeast("--workers", int64(c.Workers), 0), atLeast("--buffer", c.Buffer, 0), atLeast("--place", int64(c.Place), -1), atMost("--place", c.Place, service.MaxLoaders-1))
 }
 

@@ -68,10 +68,13 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, na
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(finishTime, end) })()
 	stop := ctx.Done()
 	err = service.Run(life, opts, func(ctx context.Context, address string) error {
-		if err := c.reachable(ctx, address); err != nil {
+		conn, err := c.reach(ctx, address)
+		if err != nil {
 			return err
 		}
-		ask := func(ctx context.Context) (status.Service, error) { return statusOf(ctx, address, c.security()) }
+		defer conn.Close()
+		// The same connection to the end: it outlives the certificate that it began with.
+		ask := func(ctx context.Context) (status.Service, error) { return statusOver(ctx, conn) }
 		feed, failed := context.WithCancel(ctx)
 		defer failed()
 		defer out.watch(ctx, ask, failed)()
@@ -82,7 +85,13 @@ func (c *runCmd) Run(ctx context.Context, log *slog.Logger, stderr io.Writer, na
 			return cmp.Or(failureOf(ask(ctx)), err)
 		}
 		s, err := ask(ctx)
-		out.note(s)
+		switch {
+		case err == nil:
+			out.note(s)
+		case ctx.Err() == nil: // the steps are there all the same
+			fmt.Fprintf(stderr, "millrace: the summary has of the service (the columns of the sources, records that were skipped, blocks that were read again) what it said last, if it said anything: %v\n", err)
+			err = nil
+		}
 		if token == nil && s.Epoch > 1 && s.Generation > 0 {
 			fmt.Fprintf(stderr, "millrace: the log in %s had steps of this job, and this run began again at step 0: `millrace log read --branch N` prints what it left; --resume FILE goes on from a token\n", c.LogDir)
 		}

@@ -48,7 +48,7 @@ func (c *sidecarCmd) Validate() error {
 	if host, port, err := net.SplitHostPort(c.Advertise); err == nil && host != "" && port != "" {
 		return errors.New("--advertise of a sidecar is a host alone, as each of its roles has a port of its own")
 	}
-	return cmp.Or(c.memoryFlag.check(), atLeast("--loaders", int64(c.Loaders), 0), atMost("--loaders", c.Loaders, service.MaxLoaders), atLeast("--workers", int64(c.Workers), 0))
+	return cmp.Or(c.memoryFlag.check(), c.scratchFlag.check(), atLeast("--loaders", int64(c.Loaders), 0), atMost("--loaders", c.Loaders, service.MaxLoaders), atLeast("--workers", int64(c.Workers), 0))
 }
 
 func (c *sidecarCmd) Run(ctx context.Context, log *slog.Logger, names extensions) error {

@@ -23,6 +23,11 @@ func askStatus(ctx context.Context, address string, sec rpc.Security) (*pb.Statu
 		return nil, err
 	}
 	defer conn.Close()
+	return askOver(ctx, conn)
+}
+
+// askOver asks the service at the other end of a connection for its status.
+func askOver(ctx context.Context, conn rpc.Conn) (*pb.StatusReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	reply, err := pb.NewPlannerClient(conn).Status(ctx, &pb.StatusRequest{})
@@ -48,9 +53,9 @@ func findStatus(ctx context.Context, addresses string, sec rpc.Security) (reply 
 	return nil, "", err
 }
 
-// statusOf is askStatus for programs.
-func statusOf(ctx context.Context, address string, sec rpc.Security) (s status.Service, err error) {
-	reply, err := askStatus(ctx, address, sec)
+// statusOver is askOver for programs.
+func statusOver(ctx context.Context, conn rpc.Conn) (s status.Service, err error) {
+	reply, err := askOver(ctx, conn)
 	if err != nil {
 		return s, fmt.Errorf("asking the service for its status: %w", err)
 	}

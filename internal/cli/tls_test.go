@@ -40,10 +40,15 @@ func newAuthority(t testing.TB, dir, name string) *authority {
 // issue writes NAME.pem and NAME.key for a process that is reached by hosts and has some
 // roles: words with a space between them.
 func (a *authority) issue(t testing.TB, dir, name, roles string, hosts ...string) {
+	a.issueUntil(t, time.Now().Add(time.Hour), dir, name, roles, hosts...)
+}
+
+// issueUntil is issue of a certificate that ends at a time.
+func (a *authority) issueUntil(t testing.TB, ends time.Time, dir, name, roles string, hosts ...string) {
 	key := newKey(t)
 	cert := &x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: ends,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	for role := range strings.FieldsSeq(roles) {

@@ -19,7 +19,7 @@ func (s *Set) Environments() (all []sourceloader.Environment) {
 		u := o.env.Status()
 		e := sourceloader.Environment{
 			Name: fmt.Sprintf("%s with %s", key.interpreter, key.path), Runtime: u.Runtime, Workers: u.Workers, Busy: u.Busy, Waiting: u.Waiting,
-			Restarts: u.Restarts, LastDeath: u.LastDeath, Network: !u.NoNetwork,
+			Restarts: u.Restarts, LastDeath: u.LastDeath, Problem: u.Problem, Network: !u.NoNetwork,
 		}
 		if s.pools != nil {
 			for _, p := range s.pools.Usage(o.env) {

@@ -22,6 +22,8 @@ const (
 	silentRounds = 5
 	// longestPause is between two attempts to reach a pool: one that came back is soon found.
 	longestPause = 2 * time.Second
+	// mostKinds of errors of a pool that is not there are logged: there are a few, and a certificate that has ended gives two.
+	mostKinds = 8
 )
 
 // Client lends the workers of pools to environments of this process. It is safe for concurrent use.
@@ -136,6 +138,7 @@ type pool struct {
 	there   bool
 	beat    *pb.PoolBeat
 	why     string          // it is not there
+	absent  []string        // the kinds of errors that were logged since it was there last
 	refused map[*use]string // why it does not serve a function
 	counts  map[*worker.Environment]*counts
 	logged  map[string]bool // refusals
@@ -201,11 +204,15 @@ func (p *pool) keep(ctx context.Context) {
 	}
 }
 
-// gone notes why the pool is not there, and logs it once.
+// gone notes why the pool is not there, and logs each kind of error once until it is there again.
 func (p *pool) gone(err error) {
 	why := rpc.FromStatus(err).Error()
+	kind := rpc.Kind(why)
 	p.mu.Lock()
-	again := why == p.why
+	again := len(p.absent) >= mostKinds || slices.Contains(p.absent, kind)
+	if !again {
+		p.absent = append(p.absent, kind)
+	}
 	p.there, p.why, p.beat, p.refused = false, why, nil, nil
 	p.mu.Unlock()
 	if !again {
@@ -217,7 +224,7 @@ func (p *pool) gone(err error) {
 func (p *pool) here(b *pb.PoolBeat) {
 	p.mu.Lock()
 	first := !p.there
-	p.there, p.why, p.beat = true, "", b
+	p.there, p.why, p.beat, p.absent = true, "", b, nil
 	p.mu.Unlock()
 	if first {
 		p.client.log.Info("a worker pool is there", "pool", p.address)
@@ -234,7 +241,7 @@ func (p *pool) refuses(u *use, why string) {
 		p.logged = map[string]bool{}
 	}
 	p.refused[u] = why
-	text := u.open.Function + ": " + why
+	text := u.open.Function + ": " + rpc.Kind(why)
 	again := p.logged[text]
 	p.logged[text] = true
 	p.mu.Unlock()

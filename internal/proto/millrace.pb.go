@@ -1552,6 +1552,7 @@ type WorkersUsage struct {
 	LastDeath     string                 `protobuf:"bytes,7,opt,name=last_death,json=lastDeath,proto3" json:"last_death,omitempty"` // why a worker ended last; empty if none did
 	Network       bool                   `protobuf:"varint,8,opt,name=network,proto3" json:"network,omitempty"`                     // functions have it
 	Pools         []*PoolUsage           `protobuf:"bytes,9,rep,name=pools,proto3" json:"pools,omitempty"`
+	Problem       string                 `protobuf:"bytes,10,opt,name=problem,proto3" json:"problem,omitempty"` // why processes do not start; empty if they do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1647,6 +1648,13 @@ func (x *WorkersUsage) GetPools() []*PoolUsage {
 		return x.Pools
 	}
 	return nil
+}
+
+func (x *WorkersUsage) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 // PoolUsage is what a worker pool does for an environment of functions of a loader.
@@ -8779,7 +8787,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"held_bytes\x18\a \x01(\x04R\theldBytes\x12#\n" +
 	"\rspilled_bytes\x18\b \x01(\x04R\fspilledBytes\x12!\n" +
-	"\fspilled_ever\x18\t \x01(\x04R\vspilledEver\"\x87\x02\n" +
+	"\fspilled_ever\x18\t \x01(\x04R\vspilledEver\"\xa1\x02\n" +
 	"\fWorkersUsage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aruntime\x18\x02 \x01(\tR\aruntime\x12\x18\n" +
@@ -8790,7 +8798,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\n" +
 	"last_death\x18\a \x01(\tR\tlastDeath\x12\x18\n" +
 	"\anetwork\x18\b \x01(\bR\anetwork\x12,\n" +
-	"\x05pools\x18\t \x03(\v2\x16.millrace.v1.PoolUsageR\x05pools\"\xef\x01\n" +
+	"\x05pools\x18\t \x03(\v2\x16.millrace.v1.PoolUsageR\x05pools\x12\x18\n" +
+	"\aproblem\x18\n" +
+	" \x01(\tR\aproblem\"\xef\x01\n" +
 	"\tPoolUsage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tconnected\x18\x02 \x01(\bR\tconnected\x12\x18\n" +

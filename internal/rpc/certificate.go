@@ -25,7 +25,7 @@ type identity struct {
 	ends    time.Time // of its certificate, or that of an authority above it, the first
 	margin  time.Duration
 	warned  int    // how much was said about its end: 1: it is near, 2: it has come
-	problem string // of files that changed, which was logged last
+	problem string // of files that changed, which was logged last: its Kind
 }
 
 // identities are those of this process: by their files.
@@ -83,8 +83,8 @@ func (i *identity) current() *tls.Config {
 		case err == nil:
 			i.problem = ""
 			certLog().Info("the TLS certificate was read again", "file", i.files[0], "ends", i.ends)
-		case err.Error() != i.problem: // they may be half written: the next connection looks again
-			i.problem = err.Error()
+		case Kind(err.Error()) != i.problem: // they may be half written: the next connection looks again
+			i.problem = Kind(err.Error())
 			certLog().Warn("the TLS files have changed and are not used: what they held before is", "err", err)
 		}
 	}

@@ -238,6 +238,22 @@ func TestHalfRenewed(t *testing.T) {
 	}
 }
 
+// TestEndedRenewal: of files that were renewed by what has ended already, however often they are looked at, the log says so once.
+func TestEndedRenewal(t *testing.T) {
+	a, dir, log := newIssuer(t), t.TempDir(), logged(t)
+	sec := a.issue(t, dir, time.Hour)
+	address := start(t, "127.0.0.1:0", sec)
+	a.issue(t, dir, -time.Minute)
+	for begin := time.Now().Unix(); time.Now().Unix() < begin+2; { // the message has the time, in seconds
+		if err := askStatus(t, address, sec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said := log.take(); strings.Count(said, "are not used") != 1 || !strings.Contains(said, "is valid from") {
+		t.Errorf("want one line:\n%s", said)
+	}
+}
+
 // TestEndIsSaid: the log warns before a certificate ends, once, and says once that it has.
 func TestEndIsSaid(t *testing.T) {
 	a, dir, log := newIssuer(t), t.TempDir(), logged(t)

@@ -218,7 +218,7 @@ func (s setting) options(t testing.TB, dir string, r recipe) service.Options {
 	if s.log {
 		opts.LogDir = t.TempDir()
 	}
-	if s.loaderDisk == brokenDisk && !s.processes { // whose flag refuses it
+	if s.loaderDisk == brokenDisk {
 		opts.Scratch = filepath.Join(dir, "missing")
 	}
 	if s.processes {

@@ -22,18 +22,23 @@ func TestDisk(t *testing.T) {
 		disk           int
 		keeps, rereads bool
 		problem        bool
+		processes      bool
 	}{
 		{disk: 0, keeps: true},
 		{disk: 40e3, keeps: true, rereads: true},
 		{disk: noDisk, rereads: true},
 		{disk: brokenDisk, rereads: true, problem: true},
+		{disk: brokenDisk, rereads: true, problem: true, processes: true}, // as one that is started again when its folder is gone
 	} {
-		s := setting{loaders: 2, resources: resources{loaderBuffer: 1, loaderDisk: c.disk}}
-		t.Run(fmt.Sprint("disk=", c.disk), func(t *testing.T) {
+		s := setting{loaders: 2, processes: c.processes, resources: resources{loaderBuffer: 1, loaderDisk: c.disk}}
+		t.Run(fmt.Sprint("disk=", c.disk, " processes=", c.processes), func(t *testing.T) {
 			scratch := t.TempDir()
 			opts := s.options(t, dir, r)
 			if opts.Scratch == "" {
 				opts.Scratch = scratch
+			}
+			if c.processes {
+				opts.AllowRoots = []string{opts.Scratch} // of which the planner takes it as well that it is gone
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()

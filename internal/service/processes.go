@@ -49,6 +49,7 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 	for _, root := range opts.AllowRoots {
 		args = append(args, "--allow-root", root)
 	}
+	args = append(args, foldersChecked)
 	if opts.Prefetch != 0 {
 		args = append(args, "--prefetch", strconv.Itoa(opts.Prefetch))
 	}
@@ -88,6 +89,9 @@ func asProcesses(ctx context.Context, g *errgroup.Group, opts *Options, dir stri
 	})
 }
 
+// foldersChecked has a role start without a folder that was there when the service began: only who starts that is to hear of it.
+const foldersChecked = "--folders-checked"
+
 // ShadowMode names what shadows do, as the flag --shadow-mode has it.
 func ShadowMode(hot bool) string {
 	if hot {
@@ -104,7 +108,7 @@ func loaderArgs(opts *Options, planner, dir string, i int) []string {
 		args = append(args, "--place", strconv.Itoa(part.place-1), "--buffer", strconv.FormatInt(part.buffer, 10))
 	}
 	if opts.Scratch != "" {
-		args = append(args, "--scratch-dir", opts.Scratch)
+		args = append(args, "--scratch-dir", opts.Scratch, foldersChecked)
 	}
 	return append(args, opts.Memory.flags(cmp.Or(part.buffer, opts.Job.Resources.LoaderBuffer))...)
 }

@@ -361,9 +361,9 @@ func TestFlowReleased(t *testing.T) {
 		ended <- err
 	}()
 	<-begins
-	l.opts.Environments = func() []Environment { return []Environment{{Name: "p", Workers: 3, LastDeath: "why"}} }
+	l.opts.Environments = func() []Environment { return []Environment{{Name: "p", Workers: 3, LastDeath: "why", Problem: "none"}} }
 	stages, workers := l.engineUsage(life)
-	if len(stages) != 2 || stages[1].Stage != "python t:upper" || stages[1].Running == 0 || stages[0].HeldBytes == 0 || len(workers) != 1 || workers[0].Workers != 3 || workers[0].LastDeath != "why" {
+	if len(stages) != 2 || stages[1].Stage != "python t:upper" || stages[1].Running == 0 || stages[0].HeldBytes == 0 || len(workers) != 1 || workers[0].Workers != 3 || workers[0].LastDeath != "why" || workers[0].Problem != "none" {
 		t.Errorf("while a function works: %v, %v", stages, workers)
 	}
 	what, before := l.waits(&pb.FetchRequest{Blocks: []*pb.BlockSamples{{}}}, 0), l.progress()

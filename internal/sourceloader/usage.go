@@ -17,6 +17,7 @@ type Environment struct {
 	Waiting   int    // batches that wait for one
 	Restarts  int    // of workers and of the fork server
 	LastDeath string // why a worker ended last; "": none did
+	Problem   string // why workers do not start; "": they do
 	Network   bool   // functions have it
 	Pools     []PoolUsage
 }
@@ -44,7 +45,7 @@ func (l *Loader) engineUsage(ctx context.Context) (stages []*pb.StageUsage, work
 	for _, e := range l.opts.Environments() {
 		u := &pb.WorkersUsage{
 			Name: e.Name, Runtime: e.Runtime, Workers: uint32(e.Workers), Busy: uint32(e.Busy), Waiting: uint32(e.Waiting),
-			Restarts: uint32(e.Restarts), LastDeath: e.LastDeath, Network: e.Network,
+			Restarts: uint32(e.Restarts), LastDeath: e.LastDeath, Problem: e.Problem, Network: e.Network,
 		}
 		for _, p := range e.Pools {
 			u.Pools = append(u.Pools, &pb.PoolUsage{

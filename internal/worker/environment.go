@@ -30,12 +30,16 @@ type Environment struct {
 	far       []*far
 	lanes     map[Need]*lane // of those who need GPUs
 	failure   error          // why nobody can be served
-	restarts  int
-	lastDeath string       // of a worker
-	runtime   string       // versions of what runs functions
-	taken     int          // seats of workers here that are in use
-	away      int          // bytes of batches on the way to pools
-	pressing  map[any]bool // those for whom workers have to take less memory
+	// Of workers that cannot be forked, see unforked: how many attempts in a row failed, and why calls do not wait for the next.
+	failures   int
+	unforkable error
+	problem    string // why no worker, or no fork server, was started at the last attempt
+	restarts   int
+	lastDeath  string       // of a worker
+	runtime    string       // versions of what runs functions
+	taken      int          // seats of workers here that are in use
+	away       int          // bytes of batches on the way to pools
+	pressing   map[any]bool // those for whom workers have to take less memory
 
 	held  atomic.Int64 // see Held
 	shift atomic.Int32 // how often batches are halved for lack of memory
@@ -92,6 +96,7 @@ type Status struct {
 	Waiting   int    // batches that wait for one
 	Restarts  int    // of workers and of the fork server
 	LastDeath string // why a worker ended last; "": none did
+	Problem   string // why workers, or the fork server, do not start; "": they do
 	NoNetwork bool   // functions have none
 	Runtime   string // versions of Python and NumPy, which no digest covers
 	Far       []FarStatus
@@ -101,7 +106,7 @@ type Status struct {
 func (e *Environment) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := Status{Workers: e.opt.Workers, Waiting: len(e.waiting), Restarts: e.restarts, LastDeath: e.lastDeath, Runtime: e.runtime}
+	s := Status{Workers: e.opt.Workers, Waiting: len(e.waiting), Restarts: e.restarts, LastDeath: e.lastDeath, Problem: e.problem, Runtime: e.runtime}
 	if e.server != nil {
 		s.NoNetwork = e.server.alone
 		for _, p := range e.server.processes() {
@@ -173,7 +178,7 @@ func (e *Environment) start(ctx context.Context) (*server, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.server, e.failure = s, nil
+	e.server, e.failure, e.problem = s, nil, ""
 	return s, nil
 }
 
@@ -252,6 +257,9 @@ func (e *Environment) startAgain(ctx context.Context) *server {
 			return s
 		}
 		e.opt.Log.Warn("the fork server does not start", "error", err)
+		e.mu.Lock()
+		e.problem = err.Error()
+		e.mu.Unlock()
 		if failures >= maxStarts {
 			e.fail(err)
 		}
@@ -287,6 +295,9 @@ func (e *Environment) work(ctx context.Context, s *server, own *share) {
 	for idle := 0; ; idle++ {
 		p, err := s.fork(ctx, own)
 		if err != nil {
+			if own == nil {
+				e.unforked(ctx, s, err)
+			}
 			if ctx.Err() != nil || closed(s.gone) || own != nil {
 				return
 			}

@@ -99,7 +99,7 @@ func (f *Function) sit(ctx context.Context, s *seat, w work, tries int, take fun
 	}
 	if err := s.in.reserve(w.size); err != nil {
 		f.env.release(s)
-		return err
+		return usedUp(err)
 	}
 	w.fill(s.in.data)
 	j := f.job(s, callFrame{"call", f.use.Name, f.what.Digest, s.index, w.size, f.use.Seed, f.use.Source, w.file, w.most})

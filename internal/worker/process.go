@@ -116,6 +116,7 @@ func (s *server) fork(ctx context.Context, own *share) (p *process, err error) {
 	defer func() {
 		if err != nil {
 			p.close()
+			err = usedUp(err)
 		}
 	}()
 	var socket *os.File
@@ -137,6 +138,9 @@ func (s *server) fork(ctx context.Context, own *share) (p *process, err error) {
 		}
 	}
 	frame, err := s.request(ctx, forkTime, ask{Op: "fork", Environ: own.environ()}, files...)
+	if err == nil && frame.Errno != 0 {
+		err = fmt.Errorf("forking: %w", syscall.Errno(frame.Errno))
+	}
 	p.pid, p.exit = frame.PID, frame.exit
 	return p, err
 }

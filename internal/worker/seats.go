@@ -25,7 +25,8 @@ type waiter struct {
 	function string
 	need     Need       // of GPUs
 	size     int        // bytes of its batch
-	seat     chan *seat // takes one; nil: nobody is served any more
+	seat     chan *seat // takes one; nil: it waits in vain
+	err      error      // then: why
 }
 
 // far is a pool as an environment sees it.
@@ -78,21 +79,23 @@ func (e *Environment) Join(pool Pool, function string, workers int) {
 	e.pump()
 }
 
-// Leave has a pool get no more batches. What it has it may finish.
+// Leave has a pool get no more batches. What it has it may finish. Where no worker can be forked here, calls wait for some
+// attempts more: the pool may be back meanwhile.
 func (e *Environment) Leave(pool Pool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.far = slices.DeleteFunc(e.far, func(f *far) bool { return f.pool == pool })
+	e.failures, e.unforkable = 0, nil
 }
 
 // acquire returns a seat for a batch of a function: of the worker or the pool that has least to do.
 func (e *Environment) acquire(ctx context.Context, f *Function, size int) (*seat, error) {
 	e.mu.Lock()
-	if e.failure != nil {
-		defer e.mu.Unlock()
-		return nil, e.failure
+	w := &waiter{function: f.use.Name, need: f.need, size: size, seat: make(chan *seat, 1)}
+	if err := e.hopeless(w); err != nil {
+		e.mu.Unlock()
+		return nil, err
 	}
-	w := &waiter{f.use.Name, f.need, size, make(chan *seat, 1)}
 	e.waiting = append(e.waiting, w)
 	if e.pump(); len(e.waiting) > 0 {
 		e.hurry()
@@ -100,10 +103,7 @@ func (e *Environment) acquire(ctx context.Context, f *Function, size int) (*seat
 	e.mu.Unlock()
 	select {
 	case s := <-w.seat: // of most calls there is one, and no clock is needed
-		if s != nil {
-			return s, nil
-		}
-		return nil, e.failed()
+		return s, w.err
 	default:
 	}
 	late := time.NewTimer(alonePatience)
@@ -111,10 +111,7 @@ func (e *Environment) acquire(ctx context.Context, f *Function, size int) (*seat
 	for {
 		select {
 		case s := <-w.seat:
-			if s == nil {
-				return nil, e.failed()
-			}
-			return s, nil
+			return s, w.err
 		case <-ctx.Done():
 			e.unwait(w)
 			return nil, ctx.Err()
@@ -145,12 +142,6 @@ func (e *Environment) pump() {
 		}
 		return s != nil
 	})
-}
-
-func (e *Environment) failed() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.failure
 }
 
 // take removes the best seat for a call, one of a worker here if a pool's is no better; nil if there is none. Of
@@ -235,6 +226,9 @@ func (e *Environment) add(p *process) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.free = append(e.free, p.seats[:]...)
+	if !p.need.any() {
+		e.forked()
+	}
 	e.pump()
 }
 
@@ -258,8 +252,5 @@ func (e *Environment) fail(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.failure = err
-	for _, w := range e.waiting {
-		w.seat <- nil
-	}
-	e.waiting = nil
+	e.dismiss()
 }

@@ -53,6 +53,7 @@ type serverFrame struct {
 	}
 	Threads []string
 	PID     int
+	Errno   int // of "forked": why there is no worker
 	Signal  int
 	Code    int
 
@@ -81,7 +82,7 @@ const program = "from millrace._worker import main; main()"
 func startServer(opt Options) (*server, error) {
 	ours, theirs, err := wires()
 	if err != nil {
-		return nil, err
+		return nil, usedUp(err)
 	}
 	defer theirs.Close()
 	s := &server{
@@ -90,7 +91,7 @@ func startServer(opt Options) (*server, error) {
 	}
 	s.asking <- struct{}{}
 	if s.out, err = newOutput(opt.Log); err != nil {
-		return nil, errors.Join(err, ours.conn.Close())
+		return nil, errors.Join(usedUp(err), ours.conn.Close())
 	}
 	started := make(chan error)
 	s.tasks.Go(func() { s.live(theirs, started) })
@@ -98,10 +99,19 @@ func startServer(opt Options) (*server, error) {
 		s.tasks.Wait()
 		s.out.end()
 		s.out.wait()
-		return nil, errors.Join(fault.Userf("starting Python: %w: give the interpreter's path", err), ours.conn.Close())
+		return nil, errors.Join(unstarted(err), ours.conn.Close())
 	}
 	s.tasks.Go(s.read)
 	return s, nil
+}
+
+// unstarted is the error of an interpreter that was not started: the path's, if nothing is lacking.
+func unstarted(err error) error {
+	err = fmt.Errorf("starting Python: %w", err)
+	if lacks := usedUp(err); fault.ClassOf(lacks) == fault.Lost {
+		return lacks
+	}
+	return fault.Userf("%w: give the interpreter's path", err)
 }
 
 // live starts the process and waits for its end. The kernel ends a child when the *thread*
@@ -159,6 +169,9 @@ func (s *server) read() {
 		}
 		switch frame.Op {
 		case "forked":
+			if frame.Errno != 0 {
+				break
+			}
 			frame.exit = &exit{told: make(chan struct{})}
 			exits[frame.PID] = frame.exit
 		case "exited":

@@ -13,7 +13,7 @@ func (s *Service) engine(loader string, u *pb.LoaderUsage) {
 		s.Stages = append(s.Stages, Stage{loader, x.Source, x.Stage, x.Running, x.WaitingForRoom, x.Queued, x.QueuedBytes, x.HeldBytes, x.SpilledBytes, x.SpilledEver})
 	}
 	for _, x := range u.GetFunctions() {
-		s.Functions = append(s.Functions, Workers{loader, x.Name, x.Runtime, x.Workers, x.Busy, x.Waiting, x.Restarts, x.LastDeath, x.Network, pools(x.Pools)})
+		s.Functions = append(s.Functions, Workers{loader, x.Name, x.Runtime, x.Workers, x.Busy, x.Waiting, x.Restarts, x.LastDeath, x.Problem, x.Network, pools(x.Pools)})
 	}
 }
 
@@ -79,11 +79,14 @@ func (x *Stage) waits() string {
 	return ""
 }
 
-// deaths writes why workers ended last.
+// deaths writes why workers ended last, or do not start.
 func (s Service) deaths(w io.Writer) {
 	for _, x := range s.Functions {
 		if x.LastDeath != "" {
 			fmt.Fprintf(w, "%s: a worker of %s ended: %s\n", x.Loader, x.Name, x.LastDeath)
+		}
+		if x.Problem != "" {
+			fmt.Fprintf(w, "%s: workers of %s do not start: %s\n", x.Loader, x.Name, x.Problem)
 		}
 		for _, p := range x.Pools {
 			if p.Problem != "" {

@@ -24,7 +24,7 @@ func Example() {
 		u := usage(session)
 		if session == 1 {
 			u.Stages = []*pb.StageUsage{{Source: "web", Stage: "read", Running: 2, WaitingForRoom: 1, HeldBytes: 5 << 20}, {Source: "web", Stage: "python clean:strip", Running: 4, Queued: 3, QueuedBytes: 3 << 20}}
-			u.Functions = []*pb.WorkersUsage{{Name: "python3 with .", Runtime: "Python 3.12.1, NumPy 2.1.0", Workers: 4, Busy: 4, Waiting: 1, Restarts: 2, LastDeath: "it took longer than 1m0s", Pools: []*pb.PoolUsage{
+			u.Functions = []*pb.WorkersUsage{{Name: "python3 with .", Runtime: "Python 3.12.1, NumPy 2.1.0", Workers: 4, Busy: 4, Waiting: 1, Restarts: 2, LastDeath: "it took longer than 1m0s", Problem: "forking: out of memory", Pools: []*pb.PoolUsage{
 				{Name: "gpu1:7080", Connected: true, Workers: 32, OnTheWay: 64, Batches: 12345, Losses: 2, Busy: 32, Waiting: 40}, {Name: "gpu2:7080", Problem: "it has said nothing for 2.5s"},
 			}}}
 		}
@@ -60,5 +60,6 @@ func Example() {
 	//       l0    gpu1:7080  python3 with .       32          64  12345     2          32             40
 	//       l0    gpu2:7080  python3 with .        0           0      0     0           0              0
 	// l0: a worker of python3 with . ended: it took longer than 1m0s
+	// l0: workers of python3 with . do not start: forking: out of memory
 	// l0: worker pool gpu2:7080 for python3 with .: it has said nothing for 2.5s
 }

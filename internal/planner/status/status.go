@@ -98,6 +98,7 @@ type Workers struct {
 	Waiting   uint32 `json:"waiting"` // batches that wait for a worker
 	Restarts  uint32 `json:"restarts"`
 	LastDeath string `json:"last_death,omitempty"`
+	Problem   string `json:"problem,omitempty"` // why processes do not start
 	Network   bool   `json:"network"`
 	Pools     []Pool `json:"pools,omitempty"`
 }

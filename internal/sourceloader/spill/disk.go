@@ -80,7 +80,13 @@ func Open(opts Options) *Disk {
 	}
 	dir, free, err := folder(opts.Dir)
 	if err != nil {
-		d.create = func(string) (file, error) { return nil, err }
+		d.create = func(string) (file, error) { // the folder may be there by then
+			dir, _, err := folder(opts.Dir)
+			if err != nil {
+				return nil, err
+			}
+			return createUnnamed(dir)
+		}
 		return d
 	}
 	// A tenth of the free space stays free: a full disk also stops other processes.

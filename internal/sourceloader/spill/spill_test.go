@@ -270,7 +270,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestNoFolder: an unusable folder is reported with the first file.
+// TestNoFolder: an unusable folder is reported with the first file, and used once it is there.
 func TestNoFolder(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
@@ -290,6 +290,21 @@ func TestNoFolder(t *testing.T) {
 		}
 		if _, _, problem := d.Usage(); !strings.Contains(problem, dir) || strings.Count(log.String(), "level=WARN") != 1 {
 			t.Errorf("%s: problem %q, log %s", dir, problem, &log)
+		}
+		if dir == plain {
+			continue
+		}
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		d.retry = time.Time{}
+		f, err := d.Write(10, slices.Values([][]byte{{1}}))
+		if err != nil {
+			t.Fatalf("%s is there: %v", dir, err)
+		}
+		f.Close()
+		if _, _, problem := d.Usage(); problem != "" {
+			t.Errorf("%s is there: problem %q", dir, problem)
 		}
 	}
 }

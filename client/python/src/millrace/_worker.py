@@ -13,6 +13,7 @@ memory that both sides map (_columns). docs/bytes.md, "Worker processes", has al
 from __future__ import annotations
 
 import ctypes
+import errno
 import faulthandler
 import gc
 import inspect
@@ -168,7 +169,11 @@ class Server:
         server = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        failed = 0
+        try:
+            pid = os.fork()
+        except OSError as error:  # the workers that are there go on
+            pid, failed = -1, error.errno or errno.EAGAIN
         if pid == 0:
             code = 1
             try:
@@ -190,6 +195,9 @@ class Server:
                 os._exit(code)
         for file in files:
             os.close(file)
+        if failed:
+            self.wire.send({"op": "forked", "pid": 0, "errno": failed})
+            return
         self.children.add(pid)
         self.wire.send({"op": "forked", "pid": pid})
 
