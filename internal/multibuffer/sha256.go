@@ -62,7 +62,8 @@ const (
 // A lane is a message on its way through one lane of the registers.
 type lane struct {
 	message int     // its place among all
-	rest    Message // what has not been read of it, behind it its end as the standard has it
+	parts   Message // its parts, behind them its end as the standard has it: memory that is used again
+	rest    Message // what has not been read of parts
 	blocks  int     // of it
 	end     [2 * sha256.BlockSize]byte
 }
@@ -75,7 +76,8 @@ func (l *lane) start(place int, m Message) {
 	clear(end)
 	end[0] = 0x80
 	binary.BigEndian.PutUint64(end[len(end)-8:], uint64(size)*8)
-	l.rest = append(append(l.rest[:0], m...), end)
+	l.parts = append(append(l.parts[:0], m...), end)
+	l.rest = l.parts
 }
 
 // read returns the next n bytes of a message, where they are, or brought together in room.
