@@ -16,21 +16,21 @@ var ErrClosed = fault.Userf("the client is closed; open another one")
 type closing struct {
 	once  sync.Once
 	begun chan struct{} // closed by Close: calls that wait end
+	mu    sync.Mutex    // held while begun is closed, and while a call begins: none does afterwards
 	calls sync.WaitGroup
-
-	mu     sync.Mutex // guards closed, and that no call begins afterwards
-	closed bool
 }
 
 // enter begins a call, unless the client is closed. Close waits until it calls leave.
 func (c *closing) enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	select {
+	case <-c.begun:
 		return ErrClosed
+	default:
+		c.calls.Add(1)
+		return nil
 	}
-	c.calls.Add(1)
-	return nil
 }
 
 func (c *closing) leave() { c.calls.Done() }
@@ -38,9 +38,8 @@ func (c *closing) leave() { c.calls.Done() }
 // shut ends the calls that wait, and returns when none is under way any more.
 func (c *closing) shut() {
 	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
 	close(c.begun)
+	c.mu.Unlock()
 	c.calls.Wait()
 }
 

@@ -179,9 +179,9 @@ func TestForgottenConnections(t *testing.T) {
 		of   func(s *bulky) []*faultproxy.Proxy
 		most time.Duration
 	}{
-		{"constructor, stream", client.WayStream, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data} }, 15 * time.Second},
-		{"constructor, calls", client.WayCalls, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data} }, 15 * time.Second},
-		{"both", client.WayStream, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data, s.planner} }, 18 * time.Second},
+		{"constructor, stream", client.WayStream, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data} }, 4 * time.Second},
+		{"constructor, calls", client.WayCalls, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data} }, 4 * time.Second},
+		{"both", client.WayStream, func(s *bulky) []*faultproxy.Proxy { return []*faultproxy.Proxy{s.data, s.planner} }, 9 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -211,7 +211,7 @@ func TestForgottenConnections(t *testing.T) {
 		c := open(t.Context(), t, s.planner.Address(), client.Options{Prefetch: -1, SharedDir: "none"})
 		s.planner.Forget()
 		begin := time.Now()
-		if _, _, err := c.State(t.Context()); err != nil || time.Since(begin) > 18*time.Second {
+		if _, _, err := c.State(t.Context()); err != nil || time.Since(begin) > 9*time.Second {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 	})
@@ -273,7 +273,7 @@ func TestStarvingIsSaid(t *testing.T) {
 		if b, err := c.Next(t.Context()); err != nil || b.Step != 3 {
 			t.Fatal(b, err)
 		}
-		if told := time.Duration(s.waited.Load()) * time.Microsecond; told < 1900*time.Millisecond || told > 20*time.Second {
+		if told := time.Duration(s.waited.Load()) * time.Microsecond; told < 1900*time.Millisecond || told > 5*time.Second {
 			t.Errorf("%s: while it waited the rank said that it had waited %v", way, told)
 		}
 		_, err := c.Next(t.Context())

@@ -49,7 +49,7 @@ func TestRolesComeAndGo(t *testing.T) {
 			}
 			go func() {
 				<-m.over
-				if took := time.Since(begin); took > 30*time.Second || m.cmd.ProcessState.ExitCode() != 0 {
+				if took := time.Since(begin); took > 10*time.Second || m.cmd.ProcessState.ExitCode() != 0 {
 					t.Errorf("a %s that was asked to leave did so after %v: %v", role, took, m.cmd.ProcessState)
 				}
 			}()

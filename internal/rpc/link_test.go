@@ -121,7 +121,7 @@ func TestLinkIsMadeAgain(t *testing.T) {
 	proxy.Forget()
 	begin := time.Now()
 	for _, ended := range []chan error{first, second} {
-		if err := <-ended; fault.ClassOf(err) != fault.Lost || time.Since(begin) > 15*time.Second {
+		if err := <-ended; fault.ClassOf(err) != fault.Lost || time.Since(begin) > 3*time.Second {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 	}

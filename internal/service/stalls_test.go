@@ -24,8 +24,8 @@ import (
 	"github.com/millrace-data/millrace/internal/trainer"
 )
 
-// mostStall is far above what the loss of one member may cost, and far below what it took to
-// find one by gRPC's keepalive.
+// mostStall is above what the loss of one member may cost, also under the race detector on a machine with much else to do
+// (14 s were seen), and below the 20 s that it takes to find one by gRPC's keepalive.
 const mostStall = 18 * time.Second
 
 // proxied is a service whose members are reached through proxies, two for each loader and
@@ -238,7 +238,7 @@ func (s *proxied) wantMoved(t *testing.T, said string) {
 
 // mostStopped is how long a stop may stall a rank: 0.6 s until it is noticed, and room for a busy
 // machine.
-const mostStopped = 10 * time.Second
+const mostStopped = 3 * time.Second
 
 // TestStoppedRoles: a process that is stopped is done without, and goes on when it is continued.
 func TestStoppedRoles(t *testing.T) {

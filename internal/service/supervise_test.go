@@ -105,7 +105,7 @@ func TestDrainedRoles(t *testing.T) {
 		}
 	})
 	for i, gone := range leaving {
-		if took := <-gone; took > 30*time.Second {
+		if took := <-gone; took > 10*time.Second {
 			t.Errorf("role %d took %v to leave", i, took)
 		} else {
 			t.Logf("role %d took %v to leave", i, took)

@@ -298,7 +298,7 @@ def test_a_lost_report_leaves_the_loader_as_it_was(serve, open_loader):
     began = time.monotonic()
     with pytest.raises(LostError, match=r"rank dp=0 .* reporting step 0"):
         loader.report({"web": 1.0}, timeout=0.2)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 5
     service.patient.set()
     refused = Fault(grpc.StatusCode.INVALID_ARGUMENT, "there is no source wbe")
     service.faults = [("Report", None, refused)]

@@ -254,7 +254,7 @@ def test_timeout_says_who_waits_for_what(serve, open_loader, prefetch):
     began = time.monotonic()
     with pytest.raises(millrace.LostError) as caught:
         take(loader, 20)
-    assert 1.5 < time.monotonic() - began < 20
+    assert 1.5 < time.monotonic() - began < 6
     for words in ("dp=1", "step ", service.address):
         assert words in str(caught.value)
     state = loader.state_dict()
@@ -512,11 +512,11 @@ def test_a_service_that_says_that_it_waits_is_waited_for(serve, open_loader, mon
 def test_a_service_that_says_nothing_is_asked_again(serve, open_loader, monkeypatch, prefetch):
     monkeypatch.setattr(attention, "EVERY", 0.3)
     service = serve()
-    service.waits, service.mute = True, {2: 25.0}
+    service.waits, service.mute = True, {2: 6.0}
     loader = open_loader(service, prefetch=prefetch)
     began = time.monotonic()
     check_steps(service, loader, range(4))
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 5
     assert loader.stats.retries == 1 and service.count("Join") == 2
 
 

@@ -42,7 +42,7 @@ def test_a_dead_connection_to_the_constructor_is_replaced(
     proxy.forget()
     began = time.monotonic()
     check_steps(service, loader, range(3, 9))
-    assert time.monotonic() - began < 15 and proxy.came == 2
+    assert time.monotonic() - began < 5 and proxy.came == 2
     assert service.requests("Join")[-1].silent == proxy.address
 
 
@@ -77,7 +77,7 @@ def test_a_dead_connection_to_the_planner_is_replaced(serve, between, open_loade
     proxy.forget()
     began = time.monotonic()
     assert loader.state_dict()["token"] == service.token(2)
-    assert time.monotonic() - began < 15 and proxy.came == 2
+    assert time.monotonic() - began < 4 and proxy.came == 2
     check_steps(service, loader, range(2, 4))
     assert loader.stats.retries == 0
 
@@ -117,7 +117,7 @@ def test_a_connection_that_does_not_come_to_be_is_given_up(serve, between, monke
     with pytest.raises(millrace.LostError) as caught:
         rpc.call_unary(channel, "/millrace.v1.Planner/Join", b"", 9, "joining")
     channel.close()
-    assert caught.value.code == "UNAVAILABLE" and time.monotonic() - began < 8
+    assert caught.value.code == "UNAVAILABLE" and time.monotonic() - began < 4
 
 
 @NEXT

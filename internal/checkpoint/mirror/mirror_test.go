@@ -329,22 +329,25 @@ func (f *failing) PutIfAbsent(ctx context.Context, key string, data []byte) erro
 	return f.Memory.PutIfAbsent(ctx, key, data)
 }
 
+// local appends steps to the machine's log without its mirror.
+func (m *machine) local(t *testing.T, from, to int64) {
+	t.Helper()
+	log, err := checkpoint.Open("log", m.options().Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendSteps(t, log, from, to)
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSeed mirrors a log that was there before its mirror, and refuses one that was written
 // without it since.
 func TestSeed(t *testing.T) {
 	store := &object.Memory{}
 	m := newMachine(store)
-	local := func(from, to int64) {
-		log, err := checkpoint.Open("log", m.options().Log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		appendSteps(t, log, from, to)
-		if err := log.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	local(0, 20)
+	m.local(t, 0, 20)
 	log := m.open(t)
 	wantTail(t, log, 0, 19)
 	if err := log.Close(); err != nil {
@@ -356,7 +359,7 @@ func TestSeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantTail(t, newMachine(store).open(t), 24, 29)
-	local(30, 31)
+	m.local(t, 30, 31)
 	_, err := mirror.Open(t.Context(), m.options())
 	if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "without the mirror") {
 		t.Errorf("class %v, %v", fault.ClassOf(err), err)
@@ -366,14 +369,7 @@ func TestSeed(t *testing.T) {
 // TestSeededAtOnce: of two planners that begin a mirror with logs of their own at a time, the one that comes second hears so.
 func TestSeededAtOnce(t *testing.T) {
 	m := newMachine(faster{&object.Memory{}})
-	local, err := checkpoint.Open("log", m.options().Log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	appendSteps(t, local, 0, 5)
-	if err := local.Close(); err != nil {
-		t.Fatal(err)
-	}
+	m.local(t, 0, 5)
 	if _, err := mirror.Open(t.Context(), m.options()); fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "another planner began the mirror") {
 		t.Errorf("class %v, %v", fault.ClassOf(err), err)
 	}
@@ -427,14 +423,7 @@ func TestResume(t *testing.T) {
 	if log, _, err := mirror.Resume(t.Context(), opts); log != nil || err != nil {
 		t.Fatalf("of nothing: %v, %v", log, err)
 	}
-	local, err := checkpoint.Open("log", m.options().Log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	appendSteps(t, local, 0, 5)
-	if err := local.Close(); err != nil {
-		t.Fatal(err)
-	}
+	m.local(t, 0, 5)
 	for range 2 { // the second time from the mirror
 		log, whose, err := mirror.Resume(t.Context(), opts)
 		if err != nil || whose != job {
