@@ -14,7 +14,7 @@ from fake import Fault
 from processes import until
 
 import millrace
-from millrace import attention, rpc, session
+from millrace import attention, planners, rpc, session
 from millrace.access import Access
 from millrace.config import TLS, pick_address
 
@@ -64,7 +64,7 @@ def soon(monkeypatch):
     """A planner that says nothing is asked sooner what it waits for."""
     monkeypatch.setattr(rpc, "LOOK", 0.1)
     for name, seconds in (("AFTER", 0.2), ("EVERY", 0.2), ("TIME", 0.5)):
-        monkeypatch.setattr(session, f"WHY_{name}", seconds)
+        monkeypatch.setattr(planners, f"WHY_{name}", seconds)
 
 
 @PREFETCH

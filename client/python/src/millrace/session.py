@@ -1,6 +1,6 @@
 """A rank's session with the service: joined at one position, then asked for steps.
 
-The session knows addresses, generations and retries; it keeps no batch and
+The session knows its place, generations and retries; it keeps no batch and
 decides no order. Its methods may be called from several threads.
 
 Requests name a step, so all are repeated freely. A request that fails twice in
@@ -16,31 +16,23 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Callable, TypeVar, Union
+from typing import Any
 
 from millrace import messages, rpc
-from millrace.access import Access, Channel
+from millrace.access import Channel
 from millrace.attention import Attention
 from millrace.backoff import Backoff
 from millrace.config import AXES, BEGINNING, CALLS, SHARED, Config, Mesh
+from millrace.connections import Connections
 from millrace.errors import BugError, Error, LostError, MovedError, UserError, WaitError, with_code
+from millrace.planners import Caller, Planners
 from millrace.receive import Step, receive
 from millrace.shared import SHARE_TIME, Line, Unshared, Untaken, ticket_of
 from millrace.stages import elsewhere
 from millrace.stream import DELIVER, SILENT, SILENT_TEXT, Position, Stream
 from millrace.table import Choice
 from millrace.waiting import Progress, Stood, Wait
-from millrace.wire import Message, WireError
-
-M = TypeVar("M", bound=Message)
-
-# What the planners are asked, and say: it has epochs.
-Asking = Union[
-    messages.JoinRequest, messages.StateRequest, messages.ChangeRequest, messages.ReportRequest
-]
-A = TypeVar(
-    "A", messages.JoinReply, messages.StateReply, messages.ChangeReply, messages.ReportReply
-)
+from millrace.wire import Message
 
 # Seconds that an acknowledgement may take: its answer waits for nothing. If a constructor is
 # silent for that long, the next call goes to the one that serves the rank by then.
@@ -54,23 +46,12 @@ UNREACHED = 3
 # such lines. Ranks that are started together need less.
 WAIT_LOG_AFTER, WAIT_LOG_EVERY = 10.0, 60.0
 
-# Seconds that the service's status may take.
-STATUS_TIME = 5.0
-
 # Seconds that the first attempt to join again may take, and by which each later one may take
 # longer. A planner that is there answers in less, unless it waits for others.
 REJOIN_TIME = 10.0
 
-# Seconds after which a planner that does not answer is asked what it waits for, and between two
-# such questions; and what one may take.
-WHY_AFTER, WHY_EVERY, WHY_TIME = 1.0, 3.0, 2.0
-# Seconds that one may take on a connection on which nothing came, once another one has answered.
-AGAIN_TIME = 0.5
-
 # The codes with which a constructor answers a call that it does not know; the second one under TLS.
 UNKNOWN = ("UNIMPLEMENTED", "PERMISSION_DENIED")
-# What a question ends with to which nothing came.
-NOTHING_CAME = ("DEADLINE_EXCEEDED", "UNAVAILABLE")
 # How a server refuses a rank of another service.
 OTHER_SERVICE = ("UNAUTHENTICATED", "UNIMPLEMENTED", rpc.HTTP)
 
@@ -115,18 +96,15 @@ class Session:
         self._doubt = False  # a join was lost, and may have made the one before void
         self._silent = ""  # the constructor that said nothing since the last step
         self._rejoins = 0  # attempts in a row
-        self._epoch = 0  # of planners: the highest that was heard of
-        self._refused = 0  # answers of planners of lower epochs, since a planner last heard of it
-        self._planners = [one.strip() for one in config.address.split(",")]
-        self._at = 0  # of _planners, modulo their number: which one answered last
-        self._channels: dict[tuple[str, str], Channel] = {}
-        tls = config.tls.used()
-        self._access = {one: Access(one, config.access_key_file, tls) for one in self._planners}
+        planners = [one.strip() for one in config.address.split(",")]
+        self._connections = Connections(config, planners, self._closed)
+        caller = Caller(self._check_wait, self._check_taken)
+        self._planners = Planners(planners, self._connections, self.progress, caller)
         self._until = 0  # steps before it may come
         self._stream: Stream | Line | None = None
         self._unshared: tuple[messages.JoinReply | None, str] = (None, "")  # a join, and why
         self._callers: set[str] = set()  # constructors that know no streams
-        self._guard = threading.Lock()  # of _channels, acked, told, _until and _stream
+        self._guard = threading.Lock()  # of acked, told, _until and _stream
 
     @property
     def closed(self) -> bool:
@@ -139,10 +117,7 @@ class Session:
             return  # the connections belong to the parent
         self._attention.close()
         self._drop_stream()
-        with self._guard:
-            channels, self._channels = self._channels, {}
-        for channel in channels.values():
-            channel.close()
+        self._connections.close()
 
     # ---- join ----
 
@@ -235,7 +210,7 @@ class Session:
             try:
                 return self._join(request, seconds)
             except UserError as error:
-                if token or self._epoch or isinstance(error, MovedError):
+                if token or self._planners.epoch or isinstance(error, MovedError):
                     raise
         token = token or self._fetch_token(step, seconds)
         return self._join(messages.JoinRequest(token=token, protocol=messages.OLDEST), seconds)
@@ -272,7 +247,7 @@ class Session:
         request.mesh = self._mesh_given()
         request.newest = messages.PROTOCOL
         what = f"{self._who} joining at {self.config.address}"
-        reply = self._planner("Join", request, messages.JoinReply, seconds, what)
+        reply = self._planners.ask("Join", request, messages.JoinReply, seconds, what)
         self._check(reply, what)
         if reply.token:
             self.tokens.setdefault(reply.next_step, reply.token)
@@ -315,7 +290,7 @@ class Session:
         assert self._reply is not None
         what = f"{self._who} asking {self.config.address} for the state of step {step}"
         request = messages.StateRequest(identity=self._reply.identity, step=step)
-        reply = self._planner("State", request, messages.StateReply, seconds, what)
+        reply = self._planners.ask("State", request, messages.StateReply, seconds, what)
         if not reply.token:
             raise BugError(f"{what}: the answer has no token")
         self.tokens[step] = reply.token
@@ -333,7 +308,7 @@ class Session:
         what = f"{who} reporting step {request.step} to {self.config.address}"
 
         def attempt(seconds: float) -> None:
-            self._planner("Report", request, messages.ReportReply, seconds, what)
+            self._planners.ask("Report", request, messages.ReportReply, seconds, what)
 
         rpc.retry(attempt, Backoff(self._who), self._closed, until, lambda _: None)
 
@@ -345,7 +320,7 @@ class Session:
         what = f"{self._who} changing the topology of the job at {self.config.address}"
 
         def attempt(seconds: float) -> None:
-            self._planner("Change", request, messages.ChangeReply, seconds, what)
+            self._planners.ask("Change", request, messages.ChangeReply, seconds, what)
 
         rpc.retry(attempt, Backoff(self._who), self._closed, until, self._note)
 
@@ -369,7 +344,7 @@ class Session:
                 self._silent = constructor
             if error.code == SILENT:
                 # The connection may be dead where another one is not.
-                self._drop_channels(constructor)
+                self._connections.drop(constructor or self._planners.current)
             again = (
                 self._elsewhere
                 or error.code == SILENT
@@ -427,7 +402,7 @@ class Session:
             rank=self._coordinates(),
             join=reply.join,
             hears=True,
-            epoch=self._epoch,
+            epoch=self._planners.epoch,
             waited_us=self._waited_us(),
         )
         call = self._ask(reply.constructor, request, self._call_time(reply, seconds), what)
@@ -471,7 +446,7 @@ class Session:
             if stream is None:
                 return False
             self.carried = max(self.carried, position.acked)
-        stream.tell(position, self._epoch, self._waited_us())
+        stream.tell(position, self._planners.epoch, self._waited_us())
         return True
 
     def _waited_us(self) -> int:
@@ -511,7 +486,7 @@ class Session:
             hello = messages.DeliverHello(
                 acked=min(self.acked, step),
                 until=self._until,
-                epoch=self._epoch,
+                epoch=self._planners.epoch,
                 waited_us=self._waited_us(),
                 step=step,
                 identity=reply.identity,
@@ -540,8 +515,7 @@ class Session:
         """Returns what opens a line in shared memory; None if that is not wanted or possible."""
         if self.config.way not in ("", SHARED) or self._unshared[0] is reply:
             return None
-        with self._guard:
-            channel = self._channel(reply.constructor)
+        channel = self._channel(reply.constructor)
 
         def share(request: bytes) -> bytes:
             method = messages.CONSTRUCTOR + "Share"
@@ -573,8 +547,7 @@ class Session:
             stream.end()
 
     def _ask(self, address: str, request: Message, seconds: float, what: str) -> Any:
-        with self._guard:
-            channel = self._channel(address)
+        channel = self._channel(address)
         try:
             method = channel.unary_stream(messages.CONSTRUCTOR + "Batch")
             return method(request.encode(), timeout=seconds)
@@ -625,12 +598,11 @@ class Session:
             acked=acked,
             rank=self._coordinates(),
             join=reply.join,
-            epoch=self._epoch,
+            epoch=self._planners.epoch,
             waited_us=self._waited_us(),
         )
         what = f"{self._who} acknowledging step {acked} to {self.source()}"
-        with self._guard:
-            channel = self._channel(reply.constructor)
+        channel = self._channel(reply.constructor)
         method = messages.CONSTRUCTOR + "Ack"
         try:
             rpc.call_unary(channel, method, request.encode(), ACK_TIME, what)
@@ -666,10 +638,8 @@ class Session:
         why = ""
         with contextlib.suppress(Error, ValueError, KeyError):
             asking = f"{self._who} asking {self.config.address} for its status"
-            request = messages.StatusRequest()
-            at, reply_type = self._at % len(self._planners), messages.StatusReply
-            reply = self._ask_planner(at, "Status", request, reply_type, STATUS_TIME, asking)
-            why = f"; the service waits for {json.loads(reply.json)['waiting_for']}"
+            status = json.loads(self._planners.status(asking))
+            why = f"; the service waits for {status['waiting_for']}"
         if not self.closed:
             rpc.log.warning("%s%s", self.late(seconds, what, source), why)
 
@@ -710,7 +680,7 @@ class Session:
             self.progress.hear(self.source(), waits.reason, waits.idle_ms / 1000, waits.ranks)
         stream = self._stream
         if stream is not None and self.stood.waits():
-            stream.stands(self._epoch, self._waited_us())
+            stream.stands(self._planners.epoch, self._waited_us())
         self._check_wait()
 
     def _check_wait(self) -> None:
@@ -725,42 +695,8 @@ class Session:
         self.lost = error
         self.retries += 1
         if error.code == "UNAVAILABLE":
-            self._drop(lambda _, channel: channel.outdated())
+            self._connections.drop_outdated()
         self._check_wait()
-
-    def _planner(
-        self, method: str, request: Asking, reply: type[A], seconds: float, what: str
-    ) -> A:
-        """Asks the planner that answered last and, while that is lost, the others in turn.
-
-        The answer of one whose place another one took is lost, too.
-        """
-        count = len(self._planners)
-        for left in range(count, 0, -1):
-            at = self._at
-            who = f"the planner at {self._planners[at % count]}"
-            request.epoch, request.stale_refused = self._epoch, self._refused
-            try:
-                answer = self._ask_planner(at % count, method, request, reply, seconds / left, what)
-                if answer.epoch < self._epoch:
-                    self._refused += 1
-                    raise LostError(
-                        f"{what}: the planner is of epoch {answer.epoch}, and another one took "
-                        f"over with epoch {self._epoch}"
-                    )
-                self._epoch = answer.epoch
-                self._refused = max(self._refused - request.stale_refused, 0)
-                self.progress.answered(who)
-                return answer
-            except WaitError:
-                raise
-            except LostError as error:
-                self.progress.lost(who, error)
-                if self._at == at:
-                    self._at += 1
-                if left == 1:
-                    raise
-        raise AssertionError("there is no planner")
 
     def _check_taken(self, error: UserError) -> None:
         """Raises LostError if a rank that has joined needs another access key, or another call.
@@ -772,123 +708,13 @@ class Session:
             text = f"another service listens there by now: {error}"
             raise with_code(LostError(text), "UNAVAILABLE") from None
 
-    def _ask_planner(
-        self, at: int, method: str, request: Message, reply: type[M], seconds: float, what: str
-    ) -> M:
-        """Asks one planner, and while that does not answer, what it waits for."""
-        address, until = self._planners[at], time.monotonic() + seconds
-        while True:
-            with self._guard:
-                channel = self._channel(address)
-            left = max(until - time.monotonic(), 0.001)
-            try:
-                raw = self._ask_on(channel, address, method, request, left, what)
-                break
-            except UserError as error:
-                self._check_taken(error)
-                raise
-            except WaitError:
-                raise
-            except LostError:
-                if not channel.dropped or time.monotonic() >= until:
-                    raise
-        try:
-            return reply.decode(raw)
-        except WireError as error:
-            raise BugError(f"{what}: reading the answer: {error}") from error
-
-    def _ask_on(
-        self, channel: Channel, address: str, method: str, request: Message, secs: float, what: str
-    ) -> bytes:
-        """Asks a planner on a channel, which is dropped if another one shows that it is dead."""
-        who, due = f"the planner at {address}", WHY_AFTER
-
-        def look(passed: float) -> None:
-            nonlocal due
-            if passed >= due:
-                due = passed + WHY_EVERY
-                if not self._ask_why(channel, who, WHY_TIME):
-                    self._replace(channel, address, what)
-            self._check_wait()
-
-        method = messages.PLANNER + method
-        return rpc.call_watched(channel, method, request.encode(), secs, what, look)
-
-    def _ask_why(self, channel: Channel, who: str, seconds: float) -> bool:
-        """Asks a planner what it waits for. Returns False if nothing came in answer."""
-        why = messages.PLANNER + "Why"
-        try:
-            raw = rpc.call_unary(
-                channel, why, messages.WhyRequest().encode(), seconds, "asking why"
-            )
-            waits = messages.Waiting.decode(raw)
-        except rpc.Closed:
-            raise
-        except UserError as error:
-            if error.code == "UNIMPLEMENTED":  # it is there, and does not know the question
-                self.progress.hear(who, "", 0, False)
-        except (Error, WireError) as error:
-            self.progress.lost(who, error)
-            return error.code not in NOTHING_CAME if isinstance(error, Error) else True
-        else:
-            self.progress.hear(who, waits.reason, waits.idle_ms / 1000, waits.ranks)
-        return True
-
-    def _replace(self, silent: Channel, address: str, what: str) -> None:
-        """Opens another connection to a planner that said nothing on this one.
-
-        If it answers there, the silent one is dropped, and LostError is raised: whoever asked
-        asks on the new one. If it does not, it is the planner that says nothing.
-        """
-        planner = (address, address)
-        with self._guard:
-            current = self._channel(address)
-        if current is silent:
-            made, taken = rpc.open_channel(address, self.config.tls, self._access[address]), False
-            who = f"the planner at {address}"
-            try:
-                answers = self._ask_why(made, who, WHY_TIME)
-                # One that has come to itself meanwhile answers here, too.
-                if not answers or self._ask_why(silent, who, AGAIN_TIME):
-                    return
-                with self._guard:
-                    taken = not self.closed and self._channels.get(planner) is silent
-                    if taken:
-                        self._channels[planner] = made
-            finally:
-                if not taken:
-                    made.close()
-        silent.drop()
-        raise with_code(LostError(f"{what}: {rpc.DROPPED}"), "UNAVAILABLE")
-
     def _channel(self, address: str) -> Channel:
-        """Returns the channel to address; _guard is held.
+        """Returns the channel to a constructor; empty: where the planner is.
 
-        The access key of the planner that answered last counts at constructors, too.
+        The access key of the planner that answered last counts there, too.
         """
-        if self.closed:
-            raise rpc.Closed("the loader was closed")
-        planner = self._planners[self._at % len(self._planners)]
-        address = address or planner
-        key = (address, address if address in self._access else planner)
-        if key not in self._channels:
-            access = self._access[key[1]]
-            self._channels[key] = rpc.open_channel(address, self.config.tls, access)
-        return self._channels[key]
-
-    def _drop_channels(self, address: str) -> None:
-        """Closes the connections to address; the next call there opens another one."""
-        with self._guard:
-            address = address or self._planners[self._at % len(self._planners)]
-        self._drop(lambda to, _: to == address)
-
-    def _drop(self, which: Callable[[str, Channel], bool]) -> None:
-        """Closes connections, chosen by where they lead and their channel."""
-        with self._guard:
-            keys = [key for key, channel in self._channels.items() if which(key[0], channel)]
-            dropped = [self._channels.pop(key) for key in keys]
-        for channel in dropped:
-            channel.drop()
+        planner = self._planners.current
+        return self._connections.to(address or planner, planner)
 
     def _coordinates(self) -> messages.Coordinates:
         ranks = [self.config.axis(axis).rank or 0 for axis in AXES]
