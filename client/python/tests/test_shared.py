@@ -23,6 +23,7 @@ import millrace
 from millrace import LostError, UserError, messages, rpc, shared
 from millrace.attention import Attention
 from millrace.errors import BugError
+from millrace.memory import Lent
 from millrace.receive import Array
 from millrace.stream import Position
 
@@ -243,6 +244,33 @@ def test_the_status_says_which_way_and_why(tmp_path):
         assert f"ranks by a stream: 1, {why}" in said
         for loader in ranks:
             loader.close()
+
+
+@needs_binary
+@pytest.mark.parametrize("way", ["shared", "stream", "calls"])
+def test_a_loader_that_is_closed_holds_no_memory(tmp_path, way):
+    """Trainers switch the collector of cycles off, or have it run rarely."""
+    spec = write_job(tmp_path, dp=1)
+    before = held(os.getpid())
+
+    def lent():
+        return sum(isinstance(one, Lent) and bool(one.__dict__) for one in gc.get_objects())
+
+    with real_service(spec) as address:
+        gc.collect()
+        lent_before = lent()
+        gc.disable()
+        try:
+            for _ in range(3):
+                loader = millrace.connect(address, dp_rank=0, dp_size=1, way=way)
+                batches = [next(loader) for _ in range(10)]
+                mapped = held(os.getpid()) - before
+                loader.close()
+                del batches, loader
+            assert mapped == (way == "shared")
+            until(lambda: lent() == lent_before and held(os.getpid()) == before)
+        finally:
+            gc.enable()
 
 
 @needs_binary

@@ -192,13 +192,19 @@ class Line:
                 self._where(epoch, waited_us)
 
     def end(self) -> None:
-        """Ends the line. Idempotent, and safe while another thread receives."""
+        """Ends the line. Idempotent, and safe while another thread receives.
+
+        Of its memory only what arrays lie in is left.
+        """
         self._cut()
         self._attention.end(self._watched, False)
         with self._reading, self._turn:  # a descriptor that is in use must not become another one
             self._socket.close()
             while self._came:
                 os.close(self._came.pop())
+            # Not when the collector of cycles comes by, which trainers switch off.
+            self._ring = None
+            self._tables.end()
 
     def receive(self, what: str, closed: Callable[[], bool], hear: Hear) -> Step:
         """Returns the next step, as Stream.receive() does. Raises Unshared, too.

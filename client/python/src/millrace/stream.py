@@ -90,6 +90,7 @@ class Stream:
         self._out.put(None)
         self._call.cancel()
         self._attention.end(self._watched, False)
+        self._tables.end()
 
     def receive(self, what: str, closed: Callable[[], bool], hear: Hear) -> Step:
         """Returns the next step; ``hear`` takes what the constructor waits for meanwhile.
@@ -101,6 +102,7 @@ class Stream:
         try:
             received = self._step(what, hear)
         except grpc.RpcError as error:
+            error.__traceback__ = None  # the call is the error, and would hold its frames' memory
             if closed():
                 raise rpc.Closed(f"{what}: the loader was closed") from None
             if self._watched.silent:

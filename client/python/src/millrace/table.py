@@ -260,6 +260,10 @@ class Tables:
         self._choice = choice
         self._layout = Layout(b"", 0, 0)
 
+    def end(self) -> None:
+        """Lets go of spare memory, whoever holds the stream. Safe beside the other methods."""
+        self.spares = Spares()
+
     def read(self, raw: memoryview) -> Table:
         """Returns the table in raw, of which it keeps no view. Raises BugError, and UserError."""
         if len(raw) < HEAD.size or raw[: len(MAGIC)] != MAGIC:
