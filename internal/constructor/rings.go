@@ -41,10 +41,17 @@ type sharers struct {
 
 	mu     sync.Mutex // held while a body is assembled: others of the group that want it wait for it
 	ring   *ring      // nil: none
+	next   coming     // that for larger bodies, or the first
 	slots  int        // that are wanted
 	most   int        // bytes of the largest body so far
 	broken bool       // no memory is to be had
 	clock  uint64
+}
+
+// coming is a ring whose memory is set aside, while steps that are there have it still.
+type coming struct {
+	slots, size int
+	more        int64 // bytes, than the one before
 }
 
 // ring is memory of a group. Its group's lock guards it.
@@ -153,34 +160,55 @@ func (g *sharers) apart(got *deliver.Step, r deliver.Rank) (*part, error) {
 	return &part{head: head, size: len(body), body: body, done: done, fd: -1}, err
 }
 
-// renew makes a ring if there is none for bodies as large as they are. The lock is held.
+// renew makes a ring if there is none for bodies as large as they are, as soon as steps leave room for it. The lock is
+// held.
 func (g *sharers) renew() {
 	if g.most == 0 || g.broken || g.ring != nil && g.ring.size >= g.most {
 		return
 	}
+	if g.next.size < g.most {
+		g.forgo()
+		g.next = g.fitting()
+	}
+	n := g.next
+	if n.slots == 0 || !g.c.steps.Lend(n.more) {
+		return
+	}
+	g.next = coming{}
+	if g.ring != nil {
+		g.ring.giveUp()
+		g.ring = nil
+	}
+	memory, err := hostmem.Create(n.slots * n.size)
+	if err != nil {
+		g.c.steps.GiveBack(int64(n.slots * n.size))
+		g.broken = true
+		g.c.opts.Log.Warn("no memory is shared with a rank, which gets its steps through the socket", "rank", g.key.rank.String(), "err", err)
+		return
+	}
+	g.ring = &ring{number: g.c.sharing.rings.Add(1), memory: memory, size: n.size, slots: make([]slotOf, n.slots)}
+}
+
+// fitting is the ring that bodies want, with fewer slots if the budget has no more; the zero value if it has none. The
+// lock is held.
+func (g *sharers) fitting() coming {
 	size := (g.most + g.most/slotRoom + slotStep - 1) / slotStep * slotStep
 	before := int64(0)
 	if g.ring != nil {
 		before = g.ring.bytes()
 	}
-	for slots := g.slots; slots > 1; slots /= 2 { // fewer, if the budget has no more
-		if !g.c.steps.Lend(int64(slots*size) - before) {
-			continue
+	for slots := g.slots; slots > 1; slots /= 2 {
+		if more := int64(slots*size) - before; g.c.steps.SetAside(more) {
+			return coming{slots, size, more}
 		}
-		if g.ring != nil {
-			g.ring.giveUp()
-			g.ring = nil
-		}
-		memory, err := hostmem.Create(slots * size)
-		if err != nil {
-			g.c.steps.GiveBack(int64(slots * size))
-			g.broken = true
-			g.c.opts.Log.Warn("no memory is shared with a rank, which gets its steps through the socket", "rank", g.key.rank.String(), "err", err)
-			return
-		}
-		g.ring = &ring{number: g.c.sharing.rings.Add(1), memory: memory, size: size, slots: make([]slotOf, slots)}
-		return
 	}
+	return coming{}
+}
+
+// forgo drops a ring that is to come. The lock is held.
+func (g *sharers) forgo() {
+	g.c.steps.Forgo(g.next.more)
+	g.next = coming{}
 }
 
 func (r *ring) bytes() int64 { return int64(len(r.slots) * r.size) }
@@ -205,6 +233,9 @@ func (g *sharers) leave(held map[uint64]*part, last bool) {
 	lost := last
 	for _, p := range held {
 		lost = lost || p.ring == g.ring
+	}
+	if lost {
+		g.forgo()
 	}
 	if lost && g.ring != nil {
 		g.c.steps.GiveBack(g.ring.bytes())

@@ -4902,6 +4902,7 @@ type ConstructorUsage struct {
 	Ways             []*Delivery            `protobuf:"bytes,32,rep,name=ways,proto3" json:"ways,omitempty"`                                                // how ranks get their batches
 	SharedBytes      uint64                 `protobuf:"varint,33,opt,name=shared_bytes,json=sharedBytes,proto3" json:"shared_bytes,omitempty"`              // of memory that ranks map, within budget_bytes
 	Gpus             []*GPUUsage            `protobuf:"bytes,34,rep,name=gpus,proto3" json:"gpus,omitempty"`                                                // of its machine, where it samples them
+	Crowded          uint64                 `protobuf:"varint,35,opt,name=crowded,proto3" json:"crowded,omitempty"`                                         // 1 + the next step to build, if that has no room until ranks have finished others; else 0
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -5074,6 +5075,13 @@ func (x *ConstructorUsage) GetGpus() []*GPUUsage {
 		return x.Gpus
 	}
 	return nil
+}
+
+func (x *ConstructorUsage) GetCrowded() uint64 {
+	if x != nil {
+		return x.Crowded
+	}
+	return 0
 }
 
 // Delivery is a way in which some ranks get their batches.
@@ -9061,7 +9069,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x18\n" +
 	"\aslowest\x18\x04 \x01(\tR\aslowest\x12\x14\n" +
-	"\x05waits\x18\b \x01(\bR\x05waits\"\xfc\x05\n" +
+	"\x05waits\x18\b \x01(\bR\x05waits\"\x96\x06\n" +
 	"\x10ConstructorUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -9086,7 +9094,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x10assemble_seconds\x18\x1f \x01(\x01R\x0fassembleSeconds\x12)\n" +
 	"\x04ways\x18  \x03(\v2\x15.millrace.v1.DeliveryR\x04ways\x12!\n" +
 	"\fshared_bytes\x18! \x01(\x04R\vsharedBytes\x12)\n" +
-	"\x04gpus\x18\" \x03(\v2\x15.millrace.v1.GPUUsageR\x04gpus\"z\n" +
+	"\x04gpus\x18\" \x03(\v2\x15.millrace.v1.GPUUsageR\x04gpus\x12\x18\n" +
+	"\acrowded\x18# \x01(\x04R\acrowded\"z\n" +
 	"\bDelivery\x12\x10\n" +
 	"\x03way\x18\x01 \x01(\tR\x03way\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +

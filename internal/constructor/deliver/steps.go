@@ -68,6 +68,7 @@ type Steps struct {
 	untold     []uint64                   // of them, those that TakeReports has not given
 	held       int64
 	lent       int64 // of memory that ranks map
+	aside      int64 // of such memory that is to be made
 	ended      *pb.EndOfData
 	moved      *pb.Moved // how the generation began
 	strict     bool      // no rank of an earlier generation is a rank of this one
@@ -307,10 +308,7 @@ func (s *Steps) Claim(ctx context.Context) (*pb.StepPlan, error) {
 		if c == nil {
 			return false
 		}
-		bytes := int64(0)
-		for _, n := range c.plan.SampleLength {
-			bytes += 4 * int64(n)
-		}
+		bytes := c.tokenBytes()
 		if !s.fits(bytes) && !s.first(c.plan.Step) {
 			return false
 		}
@@ -322,6 +320,27 @@ func (s *Steps) Claim(ctx context.Context) (*pb.StepPlan, error) {
 		return true
 	})
 	return claimed, err
+}
+
+// tokenBytes are those of a step's tokens.
+func (c *claim) tokenBytes() (bytes int64) {
+	for _, n := range c.plan.SampleLength {
+		bytes += 4 * int64(n)
+	}
+	return bytes
+}
+
+// crowded is the first step that waits for room, if that is so. The lock is held.
+func (s *Steps) crowded() (step uint64, so bool) {
+	for k, c := range s.building {
+		if c.crowded && (!so || k < step) {
+			step, so = k, true
+		}
+	}
+	if c := s.plans[s.next]; !so && c != nil && !s.fits(c.tokenBytes()) && !s.first(s.next) {
+		return s.next, true
+	}
+	return step, so
 }
 
 // Grow waits until the memory of a claimed step may be bytes in all, more than its tokens, and

@@ -234,6 +234,9 @@ func TestBudget(t *testing.T) {
 	if p, err := s.Claim(now); err == nil {
 		t.Fatalf("step %d was claimed over the budget", p.Step)
 	}
+	if at := s.Usage().Crowded; at != 1+1 {
+		t.Errorf("step 1 has no room, and the planner hears %d", at)
+	}
 	s.Done(&Step{Generation: 1, Number: 0, Bytes: 400})
 	for _, r := range []Rank{rank0, rank1} {
 		if p, err := s.Claim(now); err == nil {
@@ -244,7 +247,7 @@ func TestBudget(t *testing.T) {
 		}
 		answer(s, now, ask{rank: r, generation: 1, step: 1, acked: 1}) // it is not there yet
 	}
-	if p, err := s.Claim(now); err != nil || p.Step != 1 {
+	if p, err := s.Claim(now); err != nil || p.Step != 1 || s.Usage().Crowded != 0 {
 		t.Fatalf("after both ranks: %v, %v", p, err)
 	}
 	if acks := s.takeAcks(); len(acks) != 2 || acks[0].Step != 1 || acks[1].Step != 1 {
@@ -447,6 +450,9 @@ func TestGrow(t *testing.T) {
 		cancel()
 		if _, err := answer(s, now, ask{rank: rank0, generation: 1, step: 1}); !strings.Contains(err.Error(), "320 of 100 bytes of this constructor's buffer are held") {
 			t.Errorf("a rank hears %v", err)
+		}
+		if at := s.Usage().Crowded; at != 1+1 {
+			t.Errorf("step 1 waits for room, and the planner hears %d", at)
 		}
 		select {
 		case err := <-grown:

@@ -32,13 +32,17 @@ func (s *Steps) Delivered(bytes int) {
 func (s *Steps) Usage() *pb.ConstructorUsage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &pb.ConstructorUsage{
+	u := &pb.ConstructorUsage{
 		HeldBytes: uint64(max(s.held+s.lent, 0)), BudgetBytes: uint64(s.budget), SharedBytes: uint64(s.lent), Ways: s.waysOf(),
 		DeliveredBytes: s.counts.DeliveredBytes, DeliveredBatches: s.counts.DeliveredBatches,
 		FetchSeconds: s.counts.FetchSeconds, WaitSeconds: s.counts.WaitSeconds,
 		Generation: s.generation, Absent: uint32(len(s.acked) - len(s.asked)), AbsentRanks: s.absent(), Slowest: s.slowestOfAll(), Refused: s.refusedText(),
 		Trainers: s.trainersUsage(), AssembleSeconds: s.counts.AssembleSeconds,
 	}
+	if step, so := s.crowded(); so {
+		u.Crowded = step + 1
+	}
+	return u
 }
 
 // Fetchers is the number of ranks that fetch here.

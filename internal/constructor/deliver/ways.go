@@ -65,15 +65,37 @@ func (r Rank) compare(other Rank) int {
 // lendShare is the part of the budget that memory which ranks map may take: steps have at least as much.
 const lendShare = 2
 
-// Lend takes bytes of the budget for memory that ranks map, if that has as many left.
+// SetAside keeps bytes of the budget for memory that ranks are to map, if that has as many left: steps are not built in
+// them from now on. Lend takes them, or Forgo.
+func (s *Steps) SetAside(bytes int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lent+s.aside+bytes > s.budget/lendShare {
+		return false
+	}
+	s.aside += bytes
+	return true
+}
+
+// Lend says that bytes which were set aside are free, and takes them: steps that were there before may have them still.
+// A single step is not waited for, however large it is.
 func (s *Steps) Lend(bytes int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lent+bytes > s.budget/lendShare {
+	if s.held+s.lent+bytes > s.budget && len(s.ready)+len(s.building) > 1 {
 		return false
 	}
+	s.aside -= bytes
 	s.lent += bytes
 	return true
+}
+
+// Forgo returns what SetAside kept.
+func (s *Steps) Forgo(bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.aside -= bytes
+	s.builders.wakeAll()
 }
 
 // GiveBack returns what Lend took.
@@ -85,4 +107,4 @@ func (s *Steps) GiveBack(bytes int64) {
 }
 
 // fits says whether the budget has some bytes left. The lock is held.
-func (s *Steps) fits(bytes int64) bool { return s.held+s.lent+bytes <= s.budget }
+func (s *Steps) fits(bytes int64) bool { return s.held+s.lent+s.aside+bytes <= s.budget }

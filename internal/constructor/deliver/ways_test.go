@@ -52,14 +52,36 @@ func TestWaysElsewhere(t *testing.T) {
 	}
 }
 
-// TestLend: memory that ranks map counts as held, and is at most half of the budget.
+// TestLend: memory that ranks map counts as held, is at most half of the budget, and waits for steps that are there.
 func TestLend(t *testing.T) {
 	s := New()
 	s.Take(&pb.ConstructorJob{Mesh: &pb.Mesh{Dp: 1, Cp: 1, Pp: 1, Tp: 1}, Buckets: []uint32{0}}, 100)
-	if !s.Lend(50) || s.Lend(1) || s.Usage().HeldBytes != 50 || s.fits(51) || !s.fits(50) {
+	lend := func(bytes int64) bool { return s.SetAside(bytes) && s.Lend(bytes) }
+	if !lend(50) || lend(1) || s.Usage().HeldBytes != 50 || s.fits(51) || !s.fits(50) {
 		t.Errorf("of 100 bytes 50 may be lent: %v", s.Usage())
 	}
-	if s.GiveBack(30); !s.Lend(30) {
+	if s.GiveBack(30); !lend(30) {
 		t.Error("what was given back cannot be lent")
+	}
+	s.GiveBack(50)
+	for step := range uint64(2) {
+		s.held += 40
+		s.ready[step] = &Step{Number: step, Bytes: 40}
+	}
+	if !s.SetAside(30) || s.fits(1) || s.Lend(30) || s.Usage().HeldBytes != 80 {
+		t.Errorf("with 80 of 100 bytes in two steps, 30 are set aside and not lent: %v", s.Usage())
+	}
+	s.drop(0)
+	if !s.Lend(30) || s.Usage().HeldBytes != 70 || !s.fits(30) {
+		t.Errorf("with 40 of 100 bytes in a step, 30 are lent: %v", s.Usage())
+	}
+	if s.SetAside(20); s.fits(11) || !s.fits(10) {
+		t.Error("steps get what is set aside")
+	}
+	if s.Forgo(20); !s.fits(30) {
+		t.Error("what was set aside and is not wanted is kept")
+	}
+	if s.held = 95; !s.SetAside(5) || !s.Lend(5) {
+		t.Error("a single step is waited for")
 	}
 }

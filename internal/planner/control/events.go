@@ -208,6 +208,8 @@ type Lag struct {
 	AbsentRanks []Rank // the first of them
 	Slowest     []Acked
 	Refused     string // a rank that it refuses as the job was moved, and that is still there
+	Crowded     int64  // 1 + the step that has no room in its buffer until ranks have finished others; else 0
+	Held, Most  int64  // bytes of that buffer
 }
 
 // Admitted answers Admit: how far the rank was before it joined again.

@@ -57,11 +57,25 @@ func (c *Core) holdup() Holdup {
 		d, _ := c.Unwritten()
 		return Holdup{Cause: CauseLog, Text: "the log in " + c.log.dir, Log: d}
 	}
+	if full := c.crowded(step); !all && full != "" {
+		slow, text := c.trainers()
+		return Holdup{Cause: CauseTrainers, Text: text + full, Ranks: true, Slow: slow}
+	}
 	if !all {
 		return Holdup{Cause: CauseConstructor, Text: fmt.Sprintf("%d rows of step %d to be assembled", rows, step)}
 	}
 	slow, text := c.trainers()
 	return Holdup{Cause: c.idleCause(), Text: text, Ranks: true, Slow: slow}
+}
+
+// crowded says that a constructor has no room for a step until ranks have finished others; "" if all have.
+func (c *Core) crowded(step int64) string {
+	for _, m := range c.members.present() {
+		if l := m.lag; l.Generation == c.job.generation && l.Crowded == step+1 {
+			return fmt.Sprintf("; %s has no room for step %d: steps that ranks have not finished hold %d of %d bytes of its buffer", m.name, step, l.Held, l.Most)
+		}
+	}
+	return ""
 }
 
 // idleCause is the cause where no member is waited for: the planner itself, if it may plan.

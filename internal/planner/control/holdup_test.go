@@ -37,3 +37,27 @@ func TestHoldupLog(t *testing.T) {
 		t.Errorf("written for %d ms, failed %t, with nothing to do", d, failed)
 	}
 }
+
+// TestHoldupRoom: a constructor whose buffer is full of what ranks have not finished waits for these, and is not itself what
+// holds the job up.
+func TestHoldupRoom(t *testing.T) {
+	p := newPlayer(t)
+	for _, c := range []string{
+		"job dp=1 web", "loader l0", "constructor c0", "indexed l0 web", "log kept", "read", "join j0 0", "admit c0", "read", "persisted", "assemble 0", "ack 0 1", "read", "persisted",
+	} {
+		p.do(c)
+	}
+	step, _ := p.core.plan.Missing()
+	c := p.core.members.present()[0]
+	full := Lag{Session: c.session, Generation: p.core.job.generation, Crowded: step + 1, Held: 90, Most: 100, Slowest: []Acked{{Generation: p.core.job.generation, Step: 1, Slowest: "rank dp=0 cp=0 pp=0 tp=0"}}}
+	p.core.Apply(full)
+	want := "trainers: rank dp=0 cp=0 pp=0 tp=0 is at step 1; c0 has no room for step 1: steps that ranks have not finished hold 90 of 100 bytes of its buffer"
+	if h := p.core.Holdup(); h.Cause != CauseTrainers || !h.Ranks || h.Text != want || h.Slow.Slowest != full.Slowest[0].Slowest {
+		t.Errorf("with a full buffer: %+v, want %s", h, want)
+	}
+	full.Crowded++
+	p.core.Apply(full)
+	if h := p.core.Holdup(); h.Cause != CauseConstructor {
+		t.Errorf("with a full buffer for a later step: %+v", h)
+	}
+}

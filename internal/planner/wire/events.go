@@ -146,7 +146,8 @@ func ConstructorEvent(from control.Session, report *pb.ConstructorReport) contro
 		return ackedEvent(r.Acked)
 	case *pb.ConstructorReport_Usage:
 		u := r.Usage
-		lag := control.Lag{Session: from, Generation: u.Generation, Absent: int(u.Absent), Refused: u.Refused}
+		lag := control.Lag{Session: from, Generation: u.Generation, Absent: int(u.Absent), Refused: u.Refused,
+			Crowded: int64(u.Crowded), Held: int64(u.HeldBytes), Most: int64(u.BudgetBytes)}
 		for _, x := range u.AbsentRanks {
 			lag.AbsentRanks = append(lag.AbsentRanks, Rank(x))
 		}
