@@ -14,6 +14,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // Option changes how a spec is read.
@@ -88,7 +89,7 @@ func read(path string) (src []byte, dir string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("finding the folder of the job spec: %w", err)
 	}
-	src, err = os.ReadFile(path)
+	src, err = regular.Text(path)
 	if info, e := os.Stat(path); e == nil && info.IsDir() {
 		return nil, "", fault.Userf("reading the job spec: %s is a folder, and a job spec is a YAML file: name that one", path)
 	}

@@ -7,6 +7,9 @@ import (
 	"os"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // A log has what a job read, and where it stands: its folder and files are its user's.
@@ -76,6 +79,27 @@ func makeFolder(disk vfs.FS, dir string) error {
 		return err
 	}
 	return syncFolder(disk, parent)
+}
+
+// checkFiles refuses a folder in which something that is no regular file has the name of a file: opening a
+// named pipe would wait for ever.
+func checkFiles(disk vfs.FS, dir string) error {
+	names, err := disk.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it is made, or is not there to be read
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		path := disk.PathJoin(dir, name)
+		if info, err := disk.Stat(path); err == nil { // else, who opens it says what is wrong
+			if err := regular.Check(path, info.Mode()); err != nil {
+				return fault.Userf("the log's folder %s: %w, or give the job another folder", dir, err)
+			}
+		}
+	}
+	return nil
 }
 
 // syncFolder makes the names in a folder durable.

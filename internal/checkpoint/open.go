@@ -46,6 +46,9 @@ var errNoLog = errors.New("there is no log")
 // database is in it.
 func (l *Pebble) enterFolder() (there bool, err error) {
 	err = l.guard(func() (err error) {
+		if err := checkFiles(l.disk, l.dir); err != nil {
+			return err
+		}
 		if l.opts.ReadOnly {
 			if there, err = l.hasLog(); err == nil && !there {
 				err = errNoLog
@@ -63,6 +66,9 @@ func (l *Pebble) enterFolder() (there bool, err error) {
 	})
 	if errors.Is(err, errNoLog) {
 		return false, fault.Userf("%w in %s: name the folder that was given to the service with --log-dir", errNoLog, l.dir)
+	}
+	if fault.ClassOf(err) == fault.User {
+		return false, err
 	}
 	if err != nil {
 		return false, l.openError(err)

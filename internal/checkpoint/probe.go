@@ -27,6 +27,9 @@ const (
 // written to, and of class fault.Lost if its disk fails or has less than [LeastRoom].
 func Probe(dir string, opts Options) error {
 	disk := opts.withDefaults().FS
+	if err := checkFiles(disk, dir); fault.ClassOf(err) == fault.User {
+		return err
+	}
 	err := makeFolder(disk, dir)
 	if err == nil {
 		err = probe(disk, disk.PathJoin(dir, probeName))

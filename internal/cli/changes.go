@@ -1,11 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-data/millrace/internal/planner/change"
 	"github.com/millrace-data/millrace/internal/planner/status"
 	"github.com/millrace-data/millrace/internal/preview"
+	"github.com/millrace-data/millrace/internal/regular"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
@@ -25,12 +26,11 @@ func (f changesFlag) changes() ([]change.Change, error) {
 	if f.Changes == "" {
 		return nil, nil
 	}
-	file, err := os.Open(f.Changes)
+	text, err := regular.Text(f.Changes)
 	if err != nil {
 		return nil, fault.Userf("opening the change file: %w", err)
 	}
-	defer file.Close()
-	return change.Read(file, f.Changes)
+	return change.Read(bytes.NewReader(text), f.Changes)
 }
 
 // possible are the changes, after the planner's core has taken them: the reference reader does not look whether

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"strconv"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/change"
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // mixCmd is the group of verbs about the mix of a running job.
@@ -159,7 +159,7 @@ func (c *sourceAddCmd) Run(ctx context.Context) error {
 
 // readEntry reads a source's entry and writes it as one line of JSON.
 func readEntry(path string) ([]byte, error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.Text(path)
 	if err != nil {
 		return nil, fault.Userf("reading the source's entry: %w", err)
 	}

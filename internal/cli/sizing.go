@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/profile"
+	"github.com/millrace-data/millrace/internal/regular"
 	"github.com/millrace-data/millrace/internal/service"
 	"github.com/millrace-data/millrace/internal/sizing"
 	"github.com/millrace-data/millrace/jobspec"
@@ -53,7 +53,7 @@ func (f *sizingFlag) layout(job *jobspec.Job, logDir string, opts service.SizeOp
 
 // readLayout reads a file of loaders.
 func readLayout(path string, job *jobspec.Job) (*sizing.Layout, error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.Text(path)
 	if err != nil {
 		return nil, fault.Userf("--sizing: %w; valid are auto, off and a file that `millrace plan --sizing --yaml` printed", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	resume "github.com/millrace-data/millrace/internal/planner/token"
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // tokenFile is a resume token on disk: readable enough to see what it is.
@@ -28,7 +29,7 @@ func readToken(path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := regular.Text(path)
 	if err != nil {
 		return nil, fault.Userf("reading the resume token: %w; pass a file that --save-token wrote", err)
 	}

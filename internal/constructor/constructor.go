@@ -117,11 +117,12 @@ func Run(ctx context.Context, opts Options) error {
 		g.Go(func() error { return c.assemble(work) })
 		g.Go(func() error { return cmp.Or(c.talk(work, address), context.Canceled) })
 		err := g.Wait()
+		stopped := errStopped
 		if ctx.Err() != nil && c.opts.Drain > 0 {
-			c.drain()
+			stopped = c.drain()
 		}
 		if errors.Is(err, context.Canceled) {
-			c.steps.Fail(errStopped)
+			c.steps.Fail(stopped)
 		}
 		c.steps.Fail(err)
 		close(c.stopped)
@@ -129,25 +130,23 @@ func Run(ctx context.Context, opts Options) error {
 	})
 }
 
-// errLeaving sends ranks elsewhere.
-var errLeaving = fault.As(fault.Lost, fmt.Errorf("this constructor is leaving, and another one serves the rank: %w", deliver.ErrJoinAgain))
-
 // drainQuiet is how long no rank has taken a step when those that want one have it.
 const drainQuiet = 500 * time.Millisecond
 
-// drain gives ranks the steps that are there, and sends those that ask for others elsewhere. The
-// planner knows already that this constructor leaves.
-func (c *Constructor) drain() {
-	c.steps.Leave(errLeaving)
+// drain gives ranks the steps that are there, and sends those that ask for others to the planner,
+// which knows already that this constructor leaves. It returns the error of these.
+func (c *Constructor) drain() error {
+	left := c.steps.Leave()
 	taken, quiet := c.steps.Usage().DeliveredBatches, time.Now()
 	for end := time.Now().Add(c.opts.Drain); time.Now().Before(end) && time.Since(quiet) < drainQuiet; time.Sleep(drainQuiet / 10) {
 		if n := c.steps.Usage().DeliveredBatches; n != taken {
 			taken, quiet = n, time.Now()
 		}
 	}
+	return left
 }
 
-// errStopped ends the requests that wait when the constructor stops.
+// errStopped ends the requests that wait when the constructor stops with its service.
 var errStopped = fault.Lostf("the service is shutting down")
 
 // talk holds sessions with the planner until ctx ends: plans in, digests and acknowledgements

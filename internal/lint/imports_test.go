@@ -127,7 +127,7 @@ var rules = []rule{
 	},
 	{
 		of:    []string{"./internal/worker"},
-		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/didyoumean", "./internal/fieldpath", "./internal/formats", "./internal/object", "./internal/sourceloader/format", "./internal/sourceloader/store"},
+		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/regular", "./internal/didyoumean", "./internal/fieldpath", "./internal/formats", "./internal/object", "./internal/sourceloader/format", "./internal/sourceloader/store"},
 		why: "processes map batches: of whom, for what and what becomes of them is the loader's",
 	},
 	{
@@ -142,7 +142,7 @@ var rules = []rule{
 	},
 	{
 		of:    []string{"./jobspec"},
-		never: append([]string{"./..."}, append(network, chance...)...), except: []string{"net/url", "./internal/fault", "./internal/didyoumean", "./internal/expr", "./internal/fieldpath", "./internal/formats"},
+		never: append([]string{"./..."}, append(network, chance...)...), except: []string{"net/url", "./internal/fault", "./internal/regular", "./internal/didyoumean", "./internal/expr", "./internal/fieldpath", "./internal/formats"},
 		why: "the spec is data with checks; every role reads it",
 	},
 	{
@@ -163,7 +163,7 @@ var rules = []rule{
 	{
 		of:     []string{"./internal/sourceloader/store", "./internal/sourceloader/format", "./internal/sourceloader/format/decoders", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
 		never:  append([]string{"./internal/...", "./internal/sourceloader", "./internal/proto", "google.golang.org/..."}, chance...),
-		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/expr", "./internal/fieldpath", "./internal/formats", "./internal/imaging", "./internal/media/npy", "./internal/media/audio", "./internal/sourceloader/store", "./internal/sourceloader/format/...", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
+		except: []string{"./internal/fault", "./internal/regular", "./internal/didyoumean", "./internal/expr", "./internal/fieldpath", "./internal/formats", "./internal/imaging", "./internal/media/npy", "./internal/media/audio", "./internal/sourceloader/store", "./internal/sourceloader/format/...", "./internal/sourceloader/order", "./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize"},
 		why:    "samples are a function of bytes and spec: reading them needs neither the wire, nor a clock, nor the loader around it",
 	},
 	{
@@ -208,7 +208,7 @@ var rules = []rule{
 	},
 	{
 		of:    []string{"./internal/checkpoint", "./internal/checkpoint/logtest", "./internal/checkpoint/memlog"},
-		never: append([]string{"./..."}, network...), except: []string{"./internal/fault", "./internal/checkpoint", "./internal/failpoint"},
+		never: append([]string{"./..."}, network...), except: []string{"./internal/fault", "./internal/regular", "./internal/checkpoint", "./internal/failpoint"},
 		why: "the log keeps bytes: what they mean is the planner's, so that it can be tested, and read, without one",
 	},
 	{
@@ -222,7 +222,7 @@ var rules = []rule{
 		why: "the store of objects serves logs and sources alike, and knows neither",
 	},
 	{
-		of:    []string{"./internal/fault", "./internal/didyoumean", "./internal/batch"},
+		of:    []string{"./internal/fault", "./internal/didyoumean", "./internal/regular", "./internal/batch"},
 		never: []string{"*"}, except: []string{"std"},
 		why: "everyone imports them, so they import no one",
 	},
@@ -273,7 +273,7 @@ var rules = []rule{
 	},
 	{
 		of:    []string{"./internal/rpc"},
-		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/proto", "./internal/proto/state"},
+		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/regular", "./internal/proto", "./internal/proto/state"},
 		why: "transport holds no policy of a role",
 	},
 	{
@@ -283,7 +283,7 @@ var rules = []rule{
 	},
 	{
 		of:    []string{"./internal/telemetry/export"},
-		never: []string{"./..."}, except: []string{"./internal/telemetry", "./internal/fault", "./internal/rpc", "./internal/proto/..."},
+		never: []string{"./..."}, except: []string{"./internal/telemetry", "./internal/fault", "./internal/regular", "./internal/rpc", "./internal/proto/..."},
 		why: "it shows a board, and knows no role",
 	},
 	{
@@ -303,7 +303,7 @@ var rules = []rule{
 	},
 	{
 		of:    []string{"./internal/handover"},
-		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/proto/...", "./internal/rpc", "./internal/samples"},
+		never: []string{"./..."}, except: []string{"./internal/fault", "./internal/regular", "./internal/proto/...", "./internal/rpc", "./internal/samples"},
 		why: "the way to a loader knows neither its ends nor what goes along it",
 	},
 	{
@@ -317,7 +317,7 @@ var rules = []rule{
 		except: []string{
 			"./planner/strategy", "./planner/dgraph", "./planner/mesh", // for strategies that a program registered, which are inputs of a job
 			"./jobspec", "./internal/planner/mix", "./internal/planner/change", "./planner/cost", "./internal/sourceloader/store", "./internal/sourceloader/format", "./internal/sourceloader/order",
-			"./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize", "./internal/batch", "./internal/fault",
+			"./internal/sourceloader/transform/...", "./internal/sourceloader/tokenize", "./internal/batch", "./internal/fault", "./internal/regular",
 		},
 		direct: true,
 		why:    "the reference is the specification: it shares the pure leaves with the service, and no code that it has to check",
@@ -336,7 +336,7 @@ var rules = []rule{
 	{
 		of:    []string{"./internal/prepare"},
 		never: append([]string{"./...", "time"}, network...), direct: true,
-		except: []string{"./internal/fault", "./internal/didyoumean", "./internal/sourceloader", "./internal/sourceloader/...", "./jobspec"},
+		except: []string{"./internal/fault", "./internal/regular", "./internal/didyoumean", "./internal/sourceloader", "./internal/sourceloader/...", "./jobspec"},
 		why:    "shards are a function of files and steps: they are read with the loader's own code, and no plan, service or clock has a part in them",
 	},
 	{

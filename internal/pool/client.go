@@ -249,3 +249,14 @@ func (p *pool) refuses(u *use, why string) {
 		p.client.log.Warn("a worker pool does not serve a function", "pool", p.address, "function", u.open.Function, "why", why)
 	}
 }
+
+// serves notes that the pool serves a function, which it may have refused before.
+func (p *pool) serves(u *use) {
+	p.mu.Lock()
+	_, refused := p.refused[u]
+	delete(p.refused, u)
+	p.mu.Unlock()
+	if refused {
+		p.client.log.Info("a worker pool serves a function again", "pool", p.address, "function", u.open.Function)
+	}
+}

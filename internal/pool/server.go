@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
@@ -46,6 +47,9 @@ const (
 	// restartTries and restartPause bound the wait for a fork server that is being started again.
 	restartTries = 50
 	restartPause = 200 * time.Millisecond
+	// refusedPause is between two looks whether a function can be served that could not be for lack of something of this
+	// machine: that may take an interpreter's start, and trainers go on without the pool meanwhile.
+	refusedPause = 2 * time.Second
 )
 
 // Server is a pool. Its methods are safe for concurrent use.
@@ -133,9 +137,13 @@ func (s *Server) Serve(stream grpc.BidiStreamingServer[pb.PoolRequest, pb.PoolRe
 		return rpc.ToStatus(fault.Userf("this pool speaks version %d of the workers' protocol, the loader %d: run the same release of Millrace on both", worker.Protocol, first.Protocol))
 	}
 	l := &serving{server: s, stream: stream, send: rpc.NewSender(stream.Send)}
+	life, end := context.WithCancel(stream.Context())
+	defer end()
+	l.life = life
 	ended := make(chan error, 1)
 	go func() { ended <- l.listen() }()
 	err = l.beat(ended)
+	end()
 	l.mu.Lock()
 	l.over = true
 	l.mu.Unlock()
@@ -151,6 +159,7 @@ type serving struct {
 	server *Server
 	stream grpc.BidiStreamingServer[pb.PoolRequest, pb.PoolReport]
 	send   *rpc.Sender[*pb.PoolReport]
+	life   context.Context // ends with the stream
 	opens  sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
@@ -213,16 +222,36 @@ func (l *serving) begin(o *pb.OpenFunction) error {
 	return nil
 }
 
-// open answers a request.
+// open answers a request. A function that cannot be served for lack of something of this machine, such as room for one more
+// process, is refused, and served once it can be: the loader hears of both, once.
 func (l *serving) open(o *pb.OpenFunction) {
 	opened := &pb.FunctionOpened{Id: o.Id}
-	lease, err := l.server.find(l.stream.Context(), o)
-	if err != nil {
-		opened.Refused = err.Error()
-	} else {
-		opened.Handle, opened.Workers = l.keep(&handle{lease, o.Function}), uint32(lease.env.Slots(o.Function))
+	var served *lease
+	for refused := false; ; {
+		var err error
+		if served == nil {
+			if served, err = l.server.find(l.life, o); err == nil {
+				opened.Handle, opened.Workers = l.keep(&handle{served, o.Function}), uint32(served.env.Slots(o.Function))
+			}
+		}
+		if err == nil {
+			err = served.env.Unable(o.Function)
+		}
+		if opened.Refused = ""; err != nil {
+			opened.Refused = err.Error()
+		}
+		if err == nil || !refused {
+			_ = l.send.Send(&pb.PoolReport{Report: &pb.PoolReport_Opened{Opened: proto.CloneOf(opened)}}) // who listens hears why it failed
+		}
+		if refused = true; err == nil || fault.ClassOf(err) != fault.Lost {
+			return
+		}
+		select {
+		case <-time.After(refusedPause):
+		case <-l.life.Done():
+			return
+		}
 	}
-	_ = l.send.Send(&pb.PoolReport{Report: &pb.PoolReport_Opened{Opened: opened}}) // who listens hears why it failed
 }
 
 // keep gives a function a handle, as long as the stream lives.
@@ -257,16 +286,21 @@ func (s *Server) find(ctx context.Context, o *pb.OpenFunction) (*lease, error) {
 		return nil, fault.Userf("it gives workers at most %d MiB, and the step allows %d: lower the step's `memory`, or raise --worker-memory", s.opt.Memory>>20, o.Memory>>20)
 	}
 	var why error
+	lost := false // one of them may have it later
 	for _, in := range s.opt.Interpreters {
 		l, err := s.try(ctx, in, o)
 		if err == nil {
 			return l, nil
 		}
+		lost = lost || fault.ClassOf(err) == fault.Lost
 		if err = fmt.Errorf("%s (%s): %w", in.Name, in.Path, err); why == nil {
 			why = err
 		} else {
 			why = fmt.Errorf("%w; %w", why, err)
 		}
+	}
+	if lost {
+		why = fault.As(fault.Lost, why)
 	}
 	return nil, why
 }

@@ -102,7 +102,7 @@ func (s *session) listen(attention *rpc.Attention) error {
 	}
 }
 
-// opened lends the pool's workers to the environment of a function.
+// opened lends the pool's workers to the environment of a function: at once, or once the pool can serve it after all.
 func (s *session) opened(o *pb.FunctionOpened) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,6 +114,7 @@ func (s *session) opened(o *pb.FunctionOpened) {
 		s.pool.refuses(u, o.Refused)
 		return
 	}
+	s.pool.serves(u)
 	at := s.places[u.env]
 	if at == nil {
 		at = &place{session: s, env: u.env, handles: map[string]uint64{}}

@@ -17,6 +17,7 @@ import (
 	"sync"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // Files beside the shards. Readers of a folder leave names out that begin with . or _.
@@ -76,7 +77,7 @@ type manifest struct {
 func openManifest(dir string, head header) (*manifest, error) {
 	m := &manifest{dir: dir, head: head, entries: map[int]entry{}}
 	path := m.path()
-	data, err := os.ReadFile(path)
+	data, err := regular.Read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		err = m.begin()
@@ -200,7 +201,7 @@ func (m *manifest) done(group int) (entry, bool) {
 
 // digest is the SHA-256 of a file.
 func digest(path string) (sum string, size int64, err error) {
-	file, err := os.Open(path)
+	file, err := regular.Open(path)
 	if err != nil {
 		return "", 0, err
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // FileName is that of the profile in the folder of a step log.
@@ -75,7 +77,7 @@ func ReadFile(path string) (*Profile, error) {
 	} else if info.Size() > mostFile {
 		return nil, fmt.Errorf("profile %s: not a profile: it has %d bytes, and the largest has %d", path, info.Size(), mostFile)
 	}
-	data, err := os.ReadFile(path)
+	data, err := regular.Read(path)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // identity is what the TLS files of a process hold. They are read again when they have changed, so that a certificate that is
@@ -108,6 +109,9 @@ func (i *identity) read() error {
 	for k, file := range i.files {
 		info, err := os.Stat(file) // before it is read: what is written meanwhile is a change
 		if err != nil {
+			return fault.Userf("reading the TLS files: %w", err)
+		}
+		if err := regular.Check(file, info.Mode()); err != nil {
 			return fault.Userf("reading the TLS files: %w", err)
 		}
 		seen[k] = info

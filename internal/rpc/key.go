@@ -26,6 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // The variables of the environment that say which access key counts. client/python
@@ -168,7 +169,7 @@ func stampOf(file string) (stamp, error) {
 }
 
 func readKey(file string) (string, error) {
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return "", keyError("reading the access key: %w", err)
 	}

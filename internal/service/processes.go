@@ -125,6 +125,7 @@ type process struct {
 	served  []string // arguments of those that come after one which served
 	lasting bool     // another one can go on where it was
 	deaths  deaths
+	died    int // times in all, since one whose deaths are rare is started again without end
 }
 
 func newProcess(opts *Options, name string, args []string) *process {

@@ -65,10 +65,11 @@ func (p *process) supervise(ctx context.Context, serving func(string)) error {
 // rest waits before a process is started again that died; its error is that it died too often.
 func (p *process) rest(ctx context.Context, e *ending) error {
 	n := p.deaths.add(time.Now())
+	p.died++
 	if n > mostDeaths {
 		return fault.As(e.class(), fmt.Errorf("%w; it was the %dth time within %v, and it is not started again", p.why(e), n, deathWindow))
 	}
-	p.opts.Log.Warn("a role's process died and is started again", "role", p.name, "reason", p.why(e), "deaths", n, "of", mostDeaths, "stderr", e.tail.lines(lastLines))
+	p.opts.Log.Warn("a role's process died and is started again", "role", p.name, "reason", p.why(e), "deaths", n, "of", mostDeaths, "within", deathWindow, "in_all", p.died, "stderr", e.tail.lines(lastLines))
 	select {
 	case <-ctx.Done():
 	case <-time.After(pause(n)):

@@ -222,7 +222,8 @@ func TestDyingRole(t *testing.T) {
 		if err := os.WriteFile(opts.Executable, []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		opts.Stderr = new(syncBuffer)
+		log := new(syncBuffer)
+		opts.Stderr, opts.Log = new(syncBuffer), slog.New(slog.NewTextHandler(log, nil))
 		err := service.Run(t.Context(), opts, func(ctx context.Context, _ string) error {
 			<-ctx.Done()
 			return nil
@@ -232,6 +233,9 @@ func TestDyingRole(t *testing.T) {
 		}
 		if b, err := os.ReadFile(lives); err != nil || strings.Count(string(b), "life") != c.lives {
 			t.Errorf("exit %d: it lived %d times, %v", c.code, strings.Count(string(b), "life"), err)
+		}
+		if last := fmt.Sprintf("of=5 within=1m0s in_all=%d", c.lives-1); c.lives > 1 && !strings.Contains(log.String(), last) {
+			t.Errorf("exit %d: the log does not say %q:\n%s", c.code, last, log)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,18 +29,16 @@ type Environment struct {
 	free      []*seat
 	waiting   []*waiter
 	far       []*far
-	lanes     map[Need]*lane // of those who need GPUs
-	failure   error          // why nobody can be served
-	// Of workers that cannot be forked, see unforked: how many attempts in a row failed, and why calls do not wait for the next.
-	failures   int
-	unforkable error
-	problem    string // why no worker, or no fork server, was started at the last attempt
-	restarts   int
-	lastDeath  string       // of a worker
-	runtime    string       // versions of what runs functions
-	taken      int          // seats of workers here that are in use
-	away       int          // bytes of batches on the way to pools
-	pressing   map[any]bool // those for whom workers have to take less memory
+	lanes     map[Need]*lane    // of those who need GPUs
+	failure   error             // why nobody can be served
+	forks     map[Need]*forking // of workers that cannot be forked, see unforked
+	problem   string            // why no fork server was started at the last attempt
+	restarts  int
+	lastDeath string       // of a worker
+	runtime   string       // versions of what runs functions
+	taken     int          // seats of workers here that are in use
+	away      int          // bytes of batches on the way to pools
+	pressing  map[any]bool // those for whom workers have to take less memory
 
 	held  atomic.Int64 // see Held
 	shift atomic.Int32 // how often batches are halved for lack of memory
@@ -66,7 +65,7 @@ func Open(ctx context.Context, opt Options) (*Environment, error) {
 	if err := opt.validate(); err != nil {
 		return nil, err
 	}
-	e := &Environment{opt: opt, ended: make(chan struct{}), called: make(chan struct{}, max(opt.Workers, 1)), described: map[string]Description{}, pressing: map[any]bool{}, lanes: map[Need]*lane{}, names: slices.Clone(opt.Functions)}
+	e := &Environment{opt: opt, ended: make(chan struct{}), called: make(chan struct{}, max(opt.Workers, 1)), described: map[string]Description{}, pressing: map[any]bool{}, lanes: map[Need]*lane{}, forks: map[Need]*forking{}, names: slices.Clone(opt.Functions)}
 	s, err := e.start(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", opt, err)
@@ -106,7 +105,7 @@ type Status struct {
 func (e *Environment) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s := Status{Workers: e.opt.Workers, Waiting: len(e.waiting), Restarts: e.restarts, LastDeath: e.lastDeath, Problem: e.problem, Runtime: e.runtime}
+	s := Status{Workers: e.opt.Workers, Waiting: len(e.waiting), Restarts: e.restarts, LastDeath: e.lastDeath, Problem: cmp.Or(e.problem, e.unforkedProblem()), Runtime: e.runtime}
 	if e.server != nil {
 		s.NoNetwork = e.server.alone
 		for _, p := range e.server.processes() {
@@ -179,6 +178,9 @@ func (e *Environment) start(ctx context.Context) (*server, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.server, e.failure, e.problem = s, nil, ""
+	for _, f := range e.forks {
+		f.problem = ""
+	}
 	return s, nil
 }
 
@@ -295,14 +297,14 @@ func (e *Environment) work(ctx context.Context, s *server, own *share) {
 	for idle := 0; ; idle++ {
 		p, err := s.fork(ctx, own)
 		if err != nil {
-			if own == nil {
-				e.unforked(ctx, s, err)
-			}
-			if ctx.Err() != nil || closed(s.gone) || own != nil {
+			e.unforked(ctx, s, own.need(), e.lane(own.need()), err)
+			if ctx.Err() != nil || closed(s.gone) {
 				return
 			}
-			e.opt.Log.Warn("forking a worker", "error", err)
-			sleep(ctx, pause(idle))
+			e.opt.Log.Warn("forking a worker", "gpu", own != nil, "error", err)
+			if own.wait(ctx, pause(idle)) {
+				return
+			}
 			continue
 		}
 		e.add(p)

@@ -97,6 +97,23 @@ func (s *share) run(p *process) (revoked bool) {
 	return closed(s.revoked)
 }
 
+// wait waits before a worker is forked again, or until its share is to be given back: what it could not use, another
+// function's worker may. s may be nil.
+func (s *share) wait(ctx context.Context, d time.Duration) (revoked bool) {
+	if s == nil {
+		sleep(ctx, d)
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-s.revoked:
+	}
+	return closed(s.revoked)
+}
+
 // Slots is how many workers here run a function that needs this much of GPUs.
 func (f *Function) Slots() int { return f.env.lane(f.need) }
 

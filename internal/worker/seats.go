@@ -85,7 +85,9 @@ func (e *Environment) Leave(pool Pool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.far = slices.DeleteFunc(e.far, func(f *far) bool { return f.pool == pool })
-	e.failures, e.unforkable = 0, nil
+	for _, f := range e.forks {
+		f.failures, f.unforkable = 0, nil
+	}
 }
 
 // acquire returns a seat for a batch of a function: of the worker or the pool that has least to do.
@@ -226,9 +228,7 @@ func (e *Environment) add(p *process) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.free = append(e.free, p.seats[:]...)
-	if !p.need.any() {
-		e.forked()
-	}
+	e.forked(p.need)
 	e.pump()
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -12,35 +13,73 @@ import (
 
 // A worker that cannot be forked is tried again for as long as its environment is there: files, processes and memory that are
 // lacking may come back. Calls do not wait for that: where there is no worker, and none came after maxStarts attempts of each,
-// they hear why, those that a pool serves excepted.
+// they hear why, those that a pool serves excepted. Workers with a GPU, or a share of one, are counted by what they need.
 
-// unforked notes that a worker without a GPU could not be forked.
-func (e *Environment) unforked(ctx context.Context, s *server, err error) {
+// forking is how the forks of workers go that need the same of GPUs.
+type forking struct {
+	failures   int    // attempts in a row
+	problem    string // why the last one failed; "": it did not
+	unforkable error  // why calls do not wait for the next one; nil: they do
+}
+
+// unforked notes that a worker could not be forked, one of as many as there are to be with its need.
+func (e *Environment) unforked(ctx context.Context, s *server, need Need, workers int, err error) {
 	if ctx.Err() != nil || errors.Is(err, ErrRestarting) { // nobody began with it
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.problem = err.Error()
-	if slices.ContainsFunc(s.processes(), func(p *process) bool { return !p.need.any() }) {
+	f := e.forks[need]
+	if f == nil {
+		f = &forking{}
+		e.forks[need] = f
+	}
+	f.problem = err.Error()
+	if slices.ContainsFunc(s.processes(), func(p *process) bool { return p.need == need }) {
 		return // it works on what others would
 	}
-	if e.failures++; e.failures < maxStarts*e.opt.Workers {
+	if f.failures++; f.failures < maxStarts*workers {
 		return
 	}
-	e.unforkable = fault.Lostf("no worker can be started, after %d attempts in a row: %w", e.failures, err)
+	f.unforkable = fault.Lostf("no worker can be started, after %d attempts in a row: %w", f.failures, err)
 	e.dismiss()
 }
 
-// forked notes that workers can be forked. The caller has mu.
-func (e *Environment) forked() { e.failures, e.unforkable, e.problem = 0, nil, "" }
+// forked notes that workers with a need can be forked. The caller has mu.
+func (e *Environment) forked(need Need) { delete(e.forks, need) }
+
+// unforkedProblem is why workers were not forked at the last attempt; "" if they were. The caller has mu.
+func (e *Environment) unforkedProblem() string {
+	var all []string
+	for need, f := range e.forks {
+		switch {
+		case f.problem == "":
+		case need.any():
+			all = append(all, "with a GPU: "+f.problem)
+		default:
+			all = append(all, f.problem)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), "; ")
+}
 
 // hopeless is why a call need not wait for a seat; nil: it may get one. The caller has mu.
 func (e *Environment) hopeless(w *waiter) error {
-	if e.failure != nil || w.need.any() || slices.ContainsFunc(e.far, func(f *far) bool { return slices.Contains(f.functions, w.function) }) {
+	f := e.forks[w.need]
+	if e.failure != nil || f == nil || slices.ContainsFunc(e.far, func(f *far) bool { return slices.Contains(f.functions, w.function) }) {
 		return e.failure
 	}
-	return e.unforkable
+	return f.unforkable
+}
+
+// Unable is why calls of a function that was described end without a worker now, as none can be started here; nil: they do not.
+func (e *Environment) Unable(function string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	d := e.described[function]
+	need, _ := needOf(&d) // whoever opened it has seen the error
+	return e.hopeless(&waiter{function: function, need: need})
 }
 
 // dismiss has those hear why who wait in vain. The caller has mu.

@@ -135,11 +135,18 @@ func CheckFree(ctx context.Context, opts Options) (head uint64, err error) {
 
 // AwaitFree waits until the mirror has a log whose writer does not renew its lease any more and
 // writes nothing, or ctx ends. It returns the slot that came next: who finds another one there
-// afterwards has to wait again, as somebody writes. Errors of the store are waited out.
-func AwaitFree(ctx context.Context, s object.Store) (head uint64, err error) {
-	w := newWatcher(s)
+// afterwards has to wait again, as somebody writes. Errors of the store are waited out: trouble, which
+// may be nil, is called with the first of those in a row, and with nil when the store can be read again.
+func AwaitFree(ctx context.Context, s object.Store, trouble func(error)) (head uint64, err error) {
+	w, troubled := newWatcher(s), false
 	for {
-		if _, err := w.look(ctx); err == nil && w.seen.log && w.free() {
+		_, err := w.look(ctx)
+		if failed := err != nil; failed != troubled && ctx.Err() == nil {
+			if troubled = failed; trouble != nil {
+				trouble(err)
+			}
+		}
+		if err == nil && w.seen.log && w.free() {
 			return w.seen.head, nil
 		}
 		if err := w.pause(ctx); err != nil {

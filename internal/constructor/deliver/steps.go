@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
@@ -289,9 +290,19 @@ func (s *Steps) GiveUp(p *pb.StepPlan, err error) bool {
 	return true
 }
 
-// Leave makes every request for a step that is not there end with err, while those that are
-// there are given out.
-func (s *Steps) Leave(err error) { s.update(func() { s.leaving = err }) }
+// Leave makes every request for a step that is not there end with the error that it returns, while
+// those that are there are given out. Whether another constructor serves a rank then, and whether
+// there is a planner to say so, is not known here: the rank has to ask.
+func (s *Steps) Leave() error {
+	s.update(func() {
+		why := "this constructor was asked to stop: the planner says which one serves the rank"
+		if s.alone.what != "" {
+			why = s.withoutPlanner("this constructor was asked to stop, and ", time.Now()).Reason
+		}
+		s.leaving = fault.As(fault.Lost, fmt.Errorf("%s: %w", why, ErrJoinAgain))
+	})
+	return s.leaving
+}
 
 // Claim waits for the plan of the next step, until it fits the budget, and reserves its
 // bytes. Steps are claimed in their order, whenever their plans come: a later one must

@@ -351,21 +351,25 @@ func answer(s *Steps, ctx context.Context, q ask) (*Step, error) {
 	return st, err
 }
 
-// TestLeave: what is there is given out by one who leaves, and those who wait are sent away.
+// TestLeave: what is there is given out by one who leaves, and those who wait are sent to the planner. The
+// error says neither that another constructor serves them nor that a planner is there, as this one does not know it.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := twoRanks(100)
 		hold(t, s, 1)
-		left := errors.New("leaving")
 		waited := make(chan error)
 		go func() {
 			_, err := answer(s, t.Context(), ask{rank: rank0, generation: 1, step: 1})
 			waited <- err
 		}()
 		synctest.Wait()
-		s.Leave(left)
+		left := s.Leave()
 		if err := <-waited; !errors.Is(err, left) {
 			t.Errorf("who waits hears %v", err)
+		}
+		if text := left.Error(); text != "this constructor was asked to stop: the planner says which one serves the rank: it has to join again" ||
+			!errors.Is(left, ErrJoinAgain) || fault.ClassOf(left) != fault.Lost {
+			t.Errorf("who waits hears %q, of class %v", text, fault.ClassOf(left))
 		}
 		if st, err := answer(s, t.Context(), ask{rank: rank1, generation: 1}); err != nil || st == nil {
 			t.Errorf("a step that is there: %v, %v", st, err)
@@ -374,9 +378,17 @@ func TestLeave(t *testing.T) {
 			t.Errorf("a step that is not: %v", err)
 		}
 		empty := New()
-		empty.Leave(left)
+		left = empty.Leave()
 		if _, err := answer(empty, t.Context(), ask{rank: rank1}); !errors.Is(err, left) {
 			t.Errorf("without a job: %v", err)
+		}
+		alone := twoRanks(100)
+		alone.Alone(errors.New("the session with the planner at A ended: EOF"))
+		time.Sleep(2 * time.Second) // of virtual time
+		left = alone.Leave()
+		if _, err := answer(alone, t.Context(), ask{rank: rank1, generation: 1, step: 1}); !errors.Is(err, left) || !errors.Is(left, ErrJoinAgain) || fault.ClassOf(left) != fault.Lost ||
+			!strings.Contains(left.Error(), "asked to stop, and there has been no planner for 2 s: the session with the planner at A ended: EOF") {
+			t.Errorf("without a planner: %v, %v", err, left)
 		}
 	})
 }

@@ -87,8 +87,15 @@ func (o *Options) awaitMirror(ctx context.Context) (head uint64, err error) {
 	if !o.Standby {
 		return mirror.CheckFree(ctx, mirror.Options{Dir: o.Dir, Log: o.logOptions(), Store: store})
 	}
-	o.Logger.Info("standing by", "mirror", store.String())
-	if head, err = mirror.AwaitFree(ctx, store); ctx.Err() != nil {
+	o.Logger.Info("standing by: this planner serves when nobody writes the log in the mirror any more", "mirror", store.String())
+	trouble := func(err error) {
+		if err == nil {
+			o.Logger.Warn("the mirror can be read again: this planner goes on standing by", "mirror", store.String())
+			return
+		}
+		o.Logger.Warn("this planner stands by and cannot read the mirror now: it cannot take over until that can be read again", "mirror", store.String(), "err", err)
+	}
+	if head, err = mirror.AwaitFree(ctx, store, trouble); ctx.Err() != nil {
 		return 0, nil
 	}
 	if err == nil {

@@ -93,6 +93,46 @@ func TestStandbyOutlasts(t *testing.T) {
 	}
 }
 
+// TestStandbyBlind: a planner that stands by says once that it cannot read the mirror, and once that it can again, for
+// however long it could not; then it takes over.
+func TestStandbyBlind(t *testing.T) {
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		beginMirror(t, folder)
+		lease := filepath.Join(folder, "lease")
+		if err := os.Symlink("lease", lease); err != nil { // which leads to itself
+			t.Fatal(err)
+		}
+		warned := make(warnings, 100)
+		opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: "file://" + folder, Logger: slog.New(warned), Standby: true}
+		took := make(chan Taken)
+		go func() {
+			taken, err := Take(t.Context(), &opts)
+			if err != nil {
+				t.Error(err)
+			}
+			took <- taken
+		}()
+		time.Sleep(10 * time.Minute) // of virtual time
+		if line := <-warned; !strings.Contains(line, "cannot read the mirror now") || len(warned) > 0 {
+			t.Errorf("it says %q, and %d warnings more", line, len(warned))
+		}
+		if err := os.Remove(lease); err != nil {
+			t.Fatal(err)
+		}
+		taken := <-took
+		if line := <-warned; !strings.Contains(line, "can be read again") || len(warned) > 0 {
+			t.Errorf("then it says %q, and %d warnings more", line, len(warned))
+		}
+		if taken.log == nil {
+			t.Fatalf("it did not take over: %+v", taken)
+		}
+		if err := taken.log.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestStandbyStopped: a planner that stands by and is stopped while the mirror fails has no error to tell.
 func TestStandbyStopped(t *testing.T) {
 	folder := t.TempDir()
@@ -137,6 +177,20 @@ func beginMirror(t *testing.T, folder string) {
 		t.Fatal(err)
 	}
 }
+
+// lines is a logger's handler that keeps what is logged at the level info and above.
+type lines chan string
+
+func (l lines) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+
+func (l lines) Handle(_ context.Context, r slog.Record) error {
+	l <- r.Message
+	return nil
+}
+
+func (l lines) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+func (l lines) WithGroup(string) slog.Handler { return l }
 
 // warnings is a logger's handler that keeps what is a warning.
 type warnings chan string

@@ -35,12 +35,17 @@ func Take(ctx context.Context, opts *Options) (t Taken, err error) {
 	if opts.Dir == "" {
 		return t, nil
 	}
+	waits := false
 	err = opts.outlast(ctx, func() error {
 		for ctx.Err() == nil {
 			again, err := t.tryTake(ctx, opts)
 			if !again || err != nil {
 				return err
 			}
+			if !waits && opts.Mirror == "" { // of a mirror it was said before
+				opts.Logger.Info("standing by: this planner serves when there is a log that no other planner has open", "log", opts.Dir)
+			}
+			waits = true
 			select {
 			case <-time.After(standbyEvery):
 			case <-ctx.Done():

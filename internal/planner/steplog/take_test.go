@@ -40,7 +40,8 @@ func TestEpochRises(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	opts.Standby = true
+	said := make(lines, 100)
+	opts.Standby, opts.Logger = true, slog.New(said)
 	taken := make(chan Taken)
 	go func() {
 		next, err := Take(t.Context(), &opts)
@@ -53,6 +54,9 @@ func TestEpochRises(t *testing.T) {
 	case <-taken:
 		t.Fatal("a planner took over while another one has the log")
 	case <-time.After(4 * standbyEvery):
+	}
+	if line := <-said; !strings.Contains(line, "serves when there is a log that no other planner has open") || len(said) > 0 {
+		t.Errorf("it says what it waits for in %q, and %d lines more", line, len(said))
 	}
 	if err := log.Close(); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // Chat is what a model's files say of conversations: the template, and the tokens that it may
@@ -83,7 +84,7 @@ func readChatFile(path string) ([]byte, error) {
 	if err != nil || info.Size() > maxChatFile {
 		return nil, fault.Userf("reading a chat template: %w", cmp.Or(err, errors.New(path+" is too large for one")))
 	}
-	data, err := os.ReadFile(path)
+	data, err := regular.Read(path)
 	if err != nil {
 		return nil, fault.Userf("reading a chat template: %w", err)
 	}

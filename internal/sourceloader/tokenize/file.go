@@ -10,11 +10,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // fileName is the name of an encoding from a file.
@@ -99,7 +99,7 @@ func otherFiles(path string) string {
 }
 
 func readTokenizerFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fault.Userf("there is no tokenizer file %s; give the path of a model's tokenizer.json or SentencePiece model", path)
 	}

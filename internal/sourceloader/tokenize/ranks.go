@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/didyoumean"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/regular"
 )
 
 // encodingSpec is the published data of an encoding, without its ranks.
@@ -81,7 +81,7 @@ func readRankFile(s encodingSpec, path string) ([]byte, error) {
 	if path == "" {
 		return nil, get("and none is given")
 	}
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, get(path + " does not exist")
 	}

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from millrace import messages, rpc, state
 from millrace.access import Access
-from millrace.config import TLS, parse_identity, pick_address, step_number
+from millrace.config import TLS, check_path, parse_identity, pick_address, seconds, step_number
 from millrace.errors import BugError, LostError, UserError, with_code
 from millrace.wire import Message, WireError
 
@@ -106,10 +106,12 @@ def _ask(
 ) -> M:
     """Asks the planner at address, over a connection of its own."""
     tls.check()
+    check_path("access_key_file", access_key_file)
+    limit = seconds("timeout", timeout)
     channel = rpc.open_channel(address, tls, Access(address, access_key_file, tls.used()))
     try:
         method = messages.PLANNER + method
-        return reply.decode(rpc.call_unary(channel, method, request.encode(), timeout, what))
+        return reply.decode(rpc.call_unary(channel, method, request.encode(), limit, what))
     except WireError as error:
         raise BugError(f"{what}: reading the answer: {error}") from error
     finally:
@@ -119,10 +121,12 @@ def _ask(
 def _token(given: bytes | Mapping[str, Any] | None) -> bytes:
     if given is None:
         return b""
+    if not isinstance(given, (bytes, bytearray, memoryview, Mapping)):
+        raise UserError(f"from_token is {given!r}: give a token or what state_dict() returned")
     if not given:
         raise UserError("from_token is empty: give a token or what state_dict() returned")
     if not isinstance(given, Mapping):
-        return given
+        return bytes(given)
     saved = state.checked(dict(given))
     if saved["microbatch"]:
         raise UserError(

@@ -25,6 +25,9 @@ NAME, LABEL = 253, 63
 # are read ahead, which is more than any rank has memory for. As in the Go client.
 RANKS, COUNTS, AHEAD = (1 << 31) - 1, (1 << 63) - 1, 1024
 
+# Ten years, in seconds: gRPC takes an infinite deadline for one that is over.
+FOREVER = 10 * 365 * 86400.0
+
 # host:port, the host a name, an IPv4 address or a bracketed IPv6 one; or unix:path.
 ADDRESS = re.compile(r"(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.%\w]+\]):(?P<port>[0-9]{1,5})|unix:\S.*")
 
@@ -57,6 +60,13 @@ def step_number(what: str, value: Any) -> int:
     if 0 <= (step := whole(what, value)) <= COUNTS:
         return step
     raise UserError(f"{what} is {step}: steps count up from 0, to {COUNTS} at most")
+
+
+def seconds(what: str, value: Any) -> float:
+    """Returns a number of seconds. Raises UserError for what is none, or not above 0."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) > 0:
+        return min(float(value), FOREVER)
+    raise UserError(f"{what} is {value!r}: give the seconds, as a number above 0")
 
 
 class Mesh(NamedTuple):

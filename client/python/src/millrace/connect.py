@@ -99,10 +99,10 @@ def connect(
         timeout=timeout,
         stall_timeout=stall_timeout,
         tls=TLS(tls_ca, tls_cert, tls_key),
-        start=start or "",
+        start="" if start is None else start,
         access_key_file=access_key_file,
-        way=way or "",
-        shared_dir=shared_dir or os.environ.get(DIR, ""),
+        way="" if way is None else way,
+        shared_dir=os.environ.get(DIR, "") if shared_dir in (None, "") else shared_dir,
         tensors=parse_tensors(tensors),
     )
     return Loader(config)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from millrace.config import whole
 from millrace.errors import UserError
 
 # Names of mesh dimensions, outermost first, that make up each axis. Hybrid
@@ -62,7 +63,7 @@ def coordinates_of(rank: int, sizes: dict[str, int], strides: dict[str, int]) ->
     A rank's number is the sum of its indices times the strides. Raises UserError if there is
     no such rank.
     """
-    world = math.prod(sizes.values())
+    rank, world = whole("rank", rank), math.prod(sizes.values())
     if not 0 <= rank < world:
         raise UserError(f"rank {rank} is outside the mesh: its ranks are 0 to {world - 1}")
     return {axis: rank // strides[axis] % size if size > 1 else 0 for axis, size in sizes.items()}

@@ -21,11 +21,11 @@ def request(
 
     Sources are in the order of their names, so that equal reports are equal bytes.
     """
+    for word, given in (("losses", losses), ("tokens", {} if tokens is None else tokens)):
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise UserError(f'{word} are {given!r}: give them by source, such as {{"web": 2.5}}')
     if not losses and step_seconds is None:
         raise UserError("the report is empty: give losses by source, or step_seconds")
-    for word, given in (("losses", losses), ("tokens", tokens)):
-        if given is not None and not isinstance(given, Mapping):
-            raise UserError(f'{word} are {given!r}: give them by source, such as {{"web": 2.5}}')
     if tokens is not None and set(tokens) != set(losses):
         raise UserError(f"tokens are of {sorted(tokens)}, losses of {sorted(losses)}: give both")
     sources = sorted(losses)

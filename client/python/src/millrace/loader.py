@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from millrace import feedback, lineage, rpc, state
-from millrace.config import AXES, Config, Mesh, step_number
+from millrace.config import AXES, Config, Mesh, seconds, step_number, whole
 from millrace.coordinates import coordinates_of
 from millrace.errors import BugError, TopologyChanged, UserError
 from millrace.messages import JoinReply
@@ -359,8 +359,8 @@ class Loader(state.StateNames):
         be left out. UserError for what the job refuses.
         """
         request = feedback.request(losses, tokens, step_seconds)
-        request.step = self._reported(step)
-        self._connected().report(request, time.monotonic() + timeout)
+        request.step, limit = self._reported(step), seconds("timeout", timeout)
+        self._connected().report(request, time.monotonic() + limit)
 
     def _reported(self, step: int | None) -> int:
         step = self.step if step is None else step
@@ -382,6 +382,7 @@ class Loader(state.StateNames):
 
     def state_at(self, step: int, microbatch: int) -> state.State:
         """Returns the state after ``step`` steps and ``microbatch`` microbatches of the next."""
+        step, microbatch = step_number("step", step), whole("microbatch", microbatch)
         session = self._session or self._connected()
         token = session.tokens.get(step)  # known ones are there after close(), too
         if token is None and self._closed:

@@ -22,6 +22,7 @@ from millrace.config import (
     check_path,
     parse_identity,
     pick_address,
+    seconds,
     step_number,
     text,
     whole,
@@ -83,13 +84,12 @@ def peek(
         Rank(rank, None).check(axis)
     if step is not None:
         step = step_number("step", step)
-    if not stall_timeout > 0:
-        raise UserError(f"stall_timeout is {stall_timeout!r}: give the seconds, above 0")
+    times = seconds("timeout", timeout), seconds("stall_timeout", stall_timeout)
     address, tls = pick_address(address), TLS(tls_ca, tls_cert, tls_key)
     tls.check()
     check_path("access_key_file", access_key_file)
     access = Access(address, access_key_file, tls.used())
-    look = _Look(address, messages.Coordinates(**ranks), tls, access, (timeout, stall_timeout))
+    look = _Look(address, messages.Coordinates(**ranks), tls, access, times)
     located = look.locate(text("job", job), parse_identity(identity))
     return look.step(located, step)
 

@@ -1,0 +1,70 @@
+"""Arguments of a wrong type are refused before anyone is asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import millrace
+from millrace import feedback
+from millrace.coordinates import coordinates_of
+
+NOWHERE = "127.0.0.1:9"
+WRONG = ["5", None, [], object(), True, b"x", 0, -1, float("nan")]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_seconds(value):
+    loader = millrace.connect(NOWHERE, dp_rank=0, dp_size=1)
+    calls = {
+        "timeout": [
+            lambda: millrace.peek(NOWHERE, timeout=value),
+            lambda: millrace.change(NOWHERE, {"pause": ["web"]}, timeout=value),
+            lambda: millrace.state_at(NOWHERE, 1, timeout=value),
+            lambda: loader.report({"web": 1.0}, step=1, timeout=value),
+        ],
+        "stall_timeout": [lambda: millrace.peek(NOWHERE, stall_timeout=value)],
+    }
+    for name, each in calls.items():
+        for call in each:
+            with pytest.raises(millrace.UserError, match=rf"^{name} is .*: give the seconds"):
+                call()
+    loader.close()
+
+
+@pytest.mark.parametrize("value", [5, "token", [], object(), 1.5], ids=repr)
+def test_from_token(value):
+    with pytest.raises(
+        millrace.UserError, match=r"^from_token is .*give a token or what state_dict"
+    ):
+        millrace.change(NOWHERE, {"topology": {"dp": 2}}, from_token=value)
+
+
+@pytest.mark.parametrize("value", ["1", None, 1.5, [], object(), True], ids=repr)
+def test_whole_numbers(value):
+    loader = millrace.connect(NOWHERE, dp_rank=0, dp_size=1)
+    ones = dict.fromkeys(("dp", "cp", "pp", "tp"), 1)
+    for name, call in {
+        "rank": lambda: coordinates_of(value, ones, ones),
+        "step": lambda: loader.state_at(value, 0),
+        "microbatch": lambda: loader.state_at(0, value),
+    }.items():
+        with pytest.raises(millrace.UserError, match=rf"^{name} is .*: give a whole number"):
+            call()
+    loader.close()
+
+
+@pytest.mark.parametrize("name", ["start", "way", "shared_dir"])
+@pytest.mark.parametrize("value", [[], {}, 0, False], ids=repr)
+def test_what_is_empty_and_no_text(name, value):
+    with pytest.raises(millrace.UserError, match=f"^{name} is "):
+        millrace.connect(NOWHERE, dp_rank=0, dp_size=1, **{name: value})
+
+
+LOSSES = [None, 5, [], np.array([1.0, 2.0]), {1: 2.0}, {"web": 1.0, 1: 2.0}, {b"web": 1.0}]
+
+
+@pytest.mark.parametrize("losses", LOSSES, ids=repr)
+def test_losses(losses):
+    with pytest.raises(millrace.UserError, match=r"^losses are .*give them by source"):
+        feedback.request(losses, None, 1.0)
