@@ -19,6 +19,7 @@ type Finding struct {
 	Message string // what is wrong
 	Valid   string // what would be valid
 	Warning bool   // the job can run all the same
+	Lost    bool   // what could not be asked is away, such as a store: nothing is known to be wrong with the spec
 }
 
 // String returns "file:line: field: what is wrong, what would be valid".
@@ -58,12 +59,21 @@ func (fs Findings) Error() string {
 }
 
 // Err returns nil if there are only warnings, else an error of class fault.User
-// that wraps all findings.
+// that wraps all findings, or of class fault.Lost where nothing else is wrong.
 func (fs Findings) Err() error {
-	if !slices.ContainsFunc(fs, func(f Finding) bool { return !f.Warning }) {
-		return nil
+	lost := false
+	for _, f := range fs {
+		switch {
+		case !f.Warning && !f.Lost:
+			return fault.As(fault.User, fs)
+		case !f.Warning:
+			lost = true
+		}
 	}
-	return fault.As(fault.User, fs)
+	if lost {
+		return fault.As(fault.Lost, fs)
+	}
+	return nil
 }
 
 // position is a place in the file, from 1.
@@ -118,13 +128,26 @@ func (r *report) warn(field, message, valid string) {
 }
 
 func (r *report) add(at position, field, message, valid string, warning bool) {
-	if r.count[warning]++; r.count[warning] > maxFindings {
-		return
-	}
-	r.findings = append(r.findings, Finding{
+	r.put(Finding{
 		File: r.file, Line: at.line, Column: at.column,
 		Field: field, Message: message, Valid: valid, Warning: warning,
 	})
+}
+
+func (r *report) put(f Finding) {
+	if r.count[f.Warning]++; r.count[f.Warning] <= maxFindings {
+		r.findings = append(r.findings, f)
+	}
+}
+
+// found records a finding of another package at a field.
+func (r *report) found(field string, f Finding) {
+	if !f.Warning {
+		r.taint(field)
+	}
+	at := r.place(field)
+	f.File, f.Line, f.Column, f.Field = r.file, at.line, at.column, field
+	r.put(f)
 }
 
 // sorted returns the findings by line; the last one says how many are left out.

@@ -169,6 +169,8 @@ var findingRows = []struct {
 	{8, "batch: {sequence_length: 66, sequences: 8}", "f:8: batch.sequence_length: 66 is not a multiple of 2 * cp = 4, which cp_slicing: zigzag needs, valid are 64 and 68"},
 	{9, "topology: {cp: 3}\noutput: {cp_slicing: contiguous}\nx-y:", "f:8: batch.sequence_length: 64 is not a multiple of cp = 3, which cp_slicing: contiguous needs, valid are 63 and 66\nf:12: output: is given twice, first on line 10, keep one of the two"},
 	{10, "output: {document_multiple: 4}", "f:10: output.document_multiple: is given with format: megatron, which does not pad documents, remove it, or write format: megatron-thd"},
+	{10, "output: {format: hf, document_multiple: 3, pad_id: -1}", "f:10: output.document_multiple: is given with format: hf, which does not pad documents, remove it, or write format: megatron-thd\nf:10: output.pad_id: -1 is too small, valid is 0 or more"},
+	{10, "output: {format: megatron-thd, document_multiple: 6, pad_id: -1}", "f:10: output.document_multiple: 6 is not a multiple of 2 * cp = 4, valid are 4 and 8\nf:10: output.pad_id: -1 is too small, valid is 0 or more"},
 	{10, "output: {format: megatron-thd, document_multiple: 0}", "f:10: output.document_multiple: 0 is too small, valid is 1 or more"},
 	{10, "output: {format: megatron-thd, document_multiple: 6}", "f:10: output.document_multiple: 6 is not a multiple of 2 * cp = 4, valid are 4 and 8"},
 	{10, "output: {format: megatron-thd, document_multiple: 12}", "f:8: batch.sequence_length: 64 is not a multiple of output.document_multiple 12, valid are 60 and 72"},

@@ -60,7 +60,7 @@ func Env(lookup func(name string) (value string, set bool)) Option {
 func NoVariables() Option { return Env(nil) }
 
 // Load reads and checks the spec at path. The error, if any, is of class
-// fault.User and wraps Findings: all that is wrong, in one go. Warnings alone
+// fault.User, or as Findings.Err has it, and wraps Findings: all that is wrong, in one go. Warnings alone
 // are no error; Lint returns them.
 func Load(path string, opts ...Option) (*Job, error) {
 	src, dir, err := read(path)
@@ -69,7 +69,7 @@ func Load(path string, opts ...Option) (*Job, error) {
 	}
 	job, findings := Parse(path, src, dir, opts...)
 	if err := findings.Err(); err != nil {
-		return nil, fault.As(fault.User, fmt.Errorf("loading the job spec:\n%w", err))
+		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("loading the job spec:\n%w", err))
 	}
 	return job, nil
 }
@@ -151,7 +151,7 @@ func build(r *report, src []byte, dir string, o options) *Job {
 					f.Field = itemField("sources", i) + "." + asWritten(rest, added[i])
 				}
 			}
-			r.add(r.place(f.Field), f.Field, f.Message, f.Valid, f.Warning)
+			r.found(f.Field, f)
 		}
 	}
 	return job
@@ -165,12 +165,7 @@ func (c *checker) sources(check func(*Job, int) Findings, added []int) {
 			continue
 		}
 		for _, f := range check(c.job, i) {
-			field := at + "." + asWritten(f.Field, added[i])
-			if f.Warning {
-				c.warn(field, f.Message, f.Valid)
-			} else {
-				c.error(field, f.Message, f.Valid)
-			}
+			c.found(at+"."+asWritten(f.Field, added[i]), f)
 		}
 	}
 }
@@ -213,6 +208,9 @@ func checkVocabulary(r *report, field, path, valid string) {
 // checkFile looks for a file, a directory or a match of a glob.
 func checkFile(r *report, field, path string) {
 	if strings.Contains(path, "://") {
+		if m := storeQuery.FindStringSubmatch(path); m != nil {
+			r.error(field, "the URL of a source's files takes no "+m[1]+"=", "set AWS_ENDPOINT_URL_S3 and AWS_REGION where the job is read, and write s3://BUCKET/PATH")
+		}
 		return
 	}
 	if _, err := os.Stat(path); err == nil {
@@ -272,6 +270,9 @@ var (
 	plainVariable = regexp.MustCompile(`(?:^|/)\$([A-Za-z_]\w*)(?:/|$)`)
 	oneSlash      = regexp.MustCompile(`(?:^|/)(s3|https?):/`)
 )
+
+// storeQuery is what the URL of a mirror may say of where its store is.
+var storeQuery = regexp.MustCompile(`^s3://.*?[?&](endpoint|region|path_style)=`)
 
 // ranges are a shell's way to count, which other loaders know.
 var ranges = regexp.MustCompile(`\{\d+\.\.\d+\}`)

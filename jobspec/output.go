@@ -53,15 +53,17 @@ func leastCommonMultiple(a, b int) int {
 
 func (c *checker) output() {
 	o, cp := c.job.Output, c.job.Topology.CP
-	if !c.sound("output", "topology.cp", "topology.tp", "batch.context_split") {
+	if !c.sound("output.format", "topology.cp", "topology.tp", "batch.context_split") {
 		return
 	}
-	switch {
-	case o.Format == thd:
+	if o.Format == thd {
 		c.documents()
-	case o.DocumentMultiple > 0:
+		return
+	}
+	if o.DocumentMultiple > 0 && c.sound("output.document_multiple") {
 		c.error("output.document_multiple", "is given with format: "+o.Format+", which does not pad documents", "remove it, or write format: "+thd)
-	case o.Format == formats.BatchTorchtitan && cp > 1 && o.CPSlicing != "none":
+	}
+	if o.Format == formats.BatchTorchtitan && cp > 1 && o.CPSlicing != "none" && c.sound("output.cp_slicing") {
 		c.error("output.cp_slicing", o.CPSlicing+" would cut what torchtitan cuts itself", "valid is none")
 	}
 }
@@ -73,11 +75,14 @@ func (c *checker) documents() {
 	if c.job.Batch.ContextSplit > 0 {
 		ranks = "context_split"
 	}
-	if o.PadID != 0 {
+	if o.PadID != 0 && c.sound("output.pad_id") {
 		c.error("output.pad_id", fmt.Sprintf("%d, but the padding of format: %s holds 0", o.PadID, thd), "valid is 0")
 	}
-	if o.CPSlicing == "contiguous" && cp > 1 {
+	if o.CPSlicing == "contiguous" && cp > 1 && c.sound("output.cp_slicing") {
 		c.error("output.cp_slicing", "contiguous would cut through documents, which format: "+thd+" cuts one by one", "valid are zigzag, none")
+	}
+	if !c.sound("output.document_multiple") {
+		return
 	}
 	if m := o.DocumentMultiple; cp > 1 && m%(2*cp) != 0 {
 		c.error("output.document_multiple", fmt.Sprintf("%d is not a multiple of 2 * %s = %d", m, ranks, 2*cp), near(int64(m), int64(2*cp)))

@@ -12,35 +12,60 @@ import (
 	"github.com/millrace-data/millrace/internal/fault"
 )
 
-// Roots are the folders that a source which joins the job is read from, unless the operator
-// names others: the spec's own, what its sources' files begin with before a wildcard, and its
-// tokenizers' files and Python functions.
-func (j *Job) Roots() []string {
-	roots := []string{absolute(j.Dir)}
+// Roots are what a source that joins a running job may reach of the machines that read it.
+type Roots struct {
+	Data []string // folders, files and buckets that its files, tokenizers, templates and answers are read from
+	Code []string // those that its Python functions and their interpreters may be in: these, and others that no data is read from
+}
+
+// RootsAt are those of an operator who has named folders, for data and code.
+func RootsAt(folders []string) Roots { return Roots{Data: folders, Code: folders} }
+
+// Roots are those of a job whose operator names none: for data the spec's folder, what its sources' files begin with
+// before a wildcard, its tokenizers' and templates' files, and where its answers are kept; for code the folders of its
+// Python modules and interpreters, too.
+func (j *Job) Roots() Roots {
+	data := []string{absolute(j.Dir)}
+	var code []string
 	for _, s := range j.ResolvedSources() {
 		for _, pattern := range s.Files {
-			roots = append(roots, fixedPart(pattern))
+			data = append(data, fixedPart(pattern))
 		}
-		roots = append(roots, s.Programs()...)
+		data = append(data, s.Programs()...)
+		code = append(code, s.Code()...)
 	}
-	slices.Sort(roots)
-	return slices.Compact(roots)
+	code = append(code, data...)
+	slices.Sort(data)
+	slices.Sort(code)
+	return Roots{Data: slices.Compact(data), Code: slices.Compact(code)}
 }
 
 // CheckRoots refuses a source whose files, by their names, are outside of roots. Where links
 // lead, only who reads them can see.
-func (j *Job) CheckRoots(s Source, roots []string) error {
+func (j *Job) CheckRoots(s Source, roots Roots) error {
 	own := *j
 	own.Sources = []Source{s}
 	s = own.ResolvedSources()[0]
-	for i, name := range append(slices.Clone(s.Files), s.Programs()...) {
-		path := absolute(localName(name))
-		if i < len(s.Files) {
-			path = fixedPart(name)
+	check := func(name, path string, roots []string) error {
+		if slices.ContainsFunc(roots, func(root string) bool { return under(root, path) }) {
+			return nil
 		}
-		if !slices.ContainsFunc(roots, func(root string) bool { return under(root, path) }) {
-			return fault.Userf("source %q: %s is outside of the folders that sources which join may be read from: %s; put its files there, or start the service with --allow-root",
-				s.Name, name, strings.Join(roots, ", "))
+		return fault.Userf("source %q: %s is outside of the folders that sources which join may be read from: %s; put its files there, or start the service with --allow-root",
+			s.Name, name, strings.Join(roots, ", "))
+	}
+	for _, name := range s.Files {
+		if err := check(name, fixedPart(name), roots.Data); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.Programs() {
+		if err := check(name, absolute(localName(name)), roots.Data); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.Code() {
+		if err := check(name, name, roots.Code); err != nil {
+			return err
 		}
 	}
 	return j.checkServers(s)
@@ -83,7 +108,7 @@ func (s *Source) calls() (all []*Call) {
 }
 
 // Programs are the files and folders that the steps of a source read, such as tokenizers, chat templates
-// and Python modules, if its paths are resolved.
+// and answers, if its paths are resolved.
 func (s *Source) Programs() (files []string) {
 	for _, t := range s.Transforms {
 		if step, ok := t.(programmed); ok {
@@ -91,6 +116,16 @@ func (s *Source) Programs() (files []string) {
 		}
 	}
 	return files
+}
+
+// Code is the folders of the Python modules and interpreters of a source, if its paths are resolved.
+func (s *Source) Code() (folders []string) {
+	for _, t := range s.Transforms {
+		if step, ok := t.(*Python); ok {
+			folders = append(folders, step.code()...)
+		}
+	}
+	return folders
 }
 
 // fixedPart is the part of a pattern that has no wildcard.

@@ -48,6 +48,45 @@ batch: {sequence_length: 64, sequences: 4}
 	}
 }
 
+// TestRootsOfCode: where a job has its Python modules and interpreters, no data of a source that joins is read from, and
+// its functions may be.
+func TestRootsOfCode(t *testing.T) {
+	dir := t.TempDir()
+	python := "{python: {function: 'clean:strip', path: /code/modules, interpreter: /code/venv/bin/python}}"
+	job, findings := Parse("job.yaml", fmt.Appendf(nil, `
+name: joins
+sources: [{name: web, files: [/data/web/*.jsonl, more.jsonl], transforms: [%s, {tokenize: {file: /models/tokenizer.json}}]}]
+batch: {sequence_length: 64, sequences: 4}
+`, python), dir)
+	if err := findings.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for entry, good := range map[string]bool{
+		"{name: n, files: b.jsonl, transforms: [" + python + ", {tokenize: bytes}]}":                                                                  true,
+		"{name: n, files: /data/web/b.jsonl, transforms: [" + python + ", {tokenize: {file: /models/tokenizer.json}}]}":                               true,
+		"{name: n, files: b.jsonl, transforms: [{python: {function: 'other:f', path: /code/modules/more}}, {tokenize: bytes}]}":                       true,
+		"{name: n, files: b.jsonl, transforms: [{python: {function: 'other:f'}}, {tokenize: bytes}]}":                                                 true,
+		"{name: n, files: b.jsonl, transforms: [{python: {function: 'other:f', path: /code}}, {tokenize: bytes}]}":                                    false,
+		"{name: n, files: b.jsonl, transforms: [{python: {function: 'f:f', interpreter: /usr/bin/python3}}, {tokenize: bytes}]}":                      false,
+		"{name: n, files: /code/venv/bin/activate, format: text}":                                                                                     false,
+		"{name: n, files: /code/modules/b.jsonl}":                                                                                                     false,
+		"{name: n, files: /models/tokenizer.json, format: text}":                                                                                      true,
+		"{name: n, files: b.jsonl, transforms: [{tokenize: {file: /code/modules/tokenizer.json}}]}":                                                   false,
+		"{name: n, files: b.jsonl, transforms: [{chat: {messages: c, template: /code/modules/t.jinja}}, {tokenize: {file: /models/tokenizer.json}}]}": false,
+	} {
+		s, findings := ParseSource(job, []byte(entry))
+		if err := findings.Err(); err != nil {
+			t.Fatalf("%s: %v", entry, err)
+		}
+		if err := job.CheckRoots(s, job.Roots()); (err == nil) != good {
+			t.Errorf("%s: %v", entry, err)
+		}
+		if err := job.CheckRoots(s, RootsAt([]string{"/"})); err != nil {
+			t.Errorf("%s, with every folder allowed: %v", entry, err)
+		}
+	}
+}
+
 // TestAnswersInBuckets: a ledger of a source that joins lies where the job's own does, in the same store.
 func TestAnswersInBuckets(t *testing.T) {
 	source := func(answers string) string {

@@ -92,12 +92,12 @@ func (p *Python) locate(r *report, at string) {
 	}
 }
 
-// programs are the folders of the module and of the interpreter, which itself is often a link to
+// code is the folders of the module and of the interpreter, which itself is often a link to
 // one of the system.
-func (p *Python) programs([]Transform) []string {
-	files := []string{absolute(p.Path)}
+func (p *Python) code() []string {
+	folders := []string{absolute(p.Path)}
 	if strings.Contains(p.Interpreter, "/") {
-		files = append(files, absolute(filepath.Dir(p.Interpreter)))
+		folders = append(folders, absolute(filepath.Dir(p.Interpreter)))
 	}
-	return files
+	return folders
 }

@@ -350,7 +350,7 @@ func (c *checker) distribute(g *drawing, d *Distribute, at string) {
 	if !c.sound("topology") {
 		return
 	}
-	if out := c.job.Output.BroadcastAt; out == "tp" && (d.Axis == "tp" || d.Axis == "world") && t.TP > 1 && c.sound("output") {
+	if out := c.job.Output.BroadcastAt; out == "tp" && (d.Axis == "tp" || d.Axis == "world") && t.TP > 1 && c.sound("output.broadcast_at") {
 		c.error(at, "images at "+d.Axis+" go to ranks that fetch nothing, as output.broadcast_at is tp", "valid are dp, cp and pp")
 		return
 	}
@@ -433,7 +433,7 @@ func (c *checker) broadcast(g *drawing, dims []string, at string) {
 		c.error(at, "rows have samples of all sources", "write it before `graph`, where it is about all rows")
 	case g.seen["distribute"] == "":
 		c.error(at, "there is no distribute before it", "write distribute before it")
-	case g.Of != textGraph || !c.sound("output"):
+	case g.Of != textGraph || !c.sound("output.broadcast_at"):
 	case len(dims) != 1 || dims[0] != said:
 		c.error(at, fmt.Sprintf("is %s, and output.broadcast_at is %s", strings.Join(dims, ", "), quote(said)), "keep one of the two")
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/millrace-data/millrace/planner/dgraph"
 )
 
+// defaultNodes of a graph are as many as a person can look at.
+const defaultNodes = 64
+
 type explainCmd struct {
 	Job        string `arg:"" help:"Job spec (YAML)." type:"path"`
 	Step       int64  `help:"Step to explain, from 0." default:"-1" placeholder:"N"`
@@ -26,7 +29,7 @@ type explainCmd struct {
 	Graph      bool   `help:"Print the step's graph as text."`
 	Dot        bool   `help:"Print the step's graph in the DOT language of Graphviz."`
 	Images     bool   `help:"With --graph or --dot: the graph of images instead of rows."`
-	Limit      int    `help:"With --graph or --dot: maximum number of nodes." default:"64" placeholder:"N"`
+	Limit      *int   `help:"With --graph or --dot: maximum number of nodes. Default 64." placeholder:"N"`
 	JSON       bool   `name:"json" help:"Print one JSON object."`
 	beginFlags
 
@@ -56,6 +59,12 @@ func (c *explainCmd) Validate() (err error) {
 		return errors.New("--row, --source and --steps are for --file")
 	case c.Images && !c.Graph && !c.Dot:
 		return errors.New("--images is for --graph and --dot")
+	case c.Limit != nil && !c.Graph && !c.Dot:
+		return errors.New("--limit is for --graph and --dot")
+	case c.Graph && c.Dot:
+		return errors.New("--graph and --dot are two forms of one graph: give one of them")
+	case c.JSON && (c.Graph || c.Dot):
+		return errors.New("--json is not for --graph and --dot")
 	}
 	if err := c.beginFlags.check(); err != nil {
 		return err
@@ -157,7 +166,11 @@ func (c *explainCmd) Run(ctx context.Context, names extensions) error {
 		if c.Images {
 			kind = dgraph.Image
 		}
-		return x.WriteGraph(ctx, stdout, kind, c.Limit, c.Dot)
+		limit := defaultNodes
+		if c.Limit != nil {
+			limit = *c.Limit
+		}
+		return x.WriteGraph(ctx, stdout, kind, limit, c.Dot)
 	case c.JSON:
 		return printJSON(x)
 	}

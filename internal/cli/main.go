@@ -159,7 +159,7 @@ func run(args []string, names compile.Registry) int {
 	if len(c.WorkerPools) > 0 {
 		os.Setenv("MILLRACE_WORKER_POOLS", strings.Join(c.WorkerPools, ","))
 	}
-	functions := &functions.Set{Log: log, Workers: c.PythonWorkers, Pools: c.WorkerPools}
+	functions := &functions.Set{Log: log, Workers: c.PythonWorkers, Pools: c.WorkerPools, Command: verb != "run" && interrupted(verb) != 0}
 	defer functions.Close()
 	kctx.Bind(extensions{names, functions, c.LogFormat})
 	kctx.BindTo(ctx, (*context.Context)(nil))
@@ -251,6 +251,10 @@ func report(stderr io.Writer, err error) int {
 		return 0
 	}
 	if findings, ok := errors.AsType[jobspec.Findings](err); ok {
+		if fault.ClassOf(err) == fault.Lost {
+			fmt.Fprintln(stderr, findings.Error()+lostAdvice)
+			return exitLost
+		}
 		fmt.Fprintln(stderr, findings.Error())
 		return exitUser
 	}

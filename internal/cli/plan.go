@@ -47,6 +47,18 @@ func (c *planCmd) Validate() error {
 	if c.StepTime < 0 {
 		return fmt.Errorf("--step-time is %v, valid is such as 2s or 500ms", c.StepTime)
 	}
+	switch {
+	case !c.Sizing && (c.YAML || c.Profile != "" || c.machineFlags.given()):
+		return errors.New("--yaml, --cores, --memory, --constructors, --processes and --profile are for --sizing")
+	case c.Sizing && c.Operators:
+		return errors.New("--sizing and --operators print two different things: give one of them")
+	case (c.Sizing || c.Operators) && (c.Every || c.HTML != ""):
+		return errors.New("--every and --html are for plans: --sizing and --operators plan no step")
+	case c.Operators && c.StepTime > 0:
+		return errors.New("--step-time is not for --operators")
+	case c.YAML && c.JSON:
+		return errors.New("--yaml and --json are two forms of one report: give one of them")
+	}
 	return errors.Join(atLeast("--steps", c.Steps, 0), c.machineFlags.check())
 }
 

@@ -146,6 +146,9 @@ func TestExplainBadInput(t *testing.T) {
 		{"--file a --steps 5..2", "0..100", exitUsage},
 		{"--file a", "0..100", exitUsage},
 		{"--step 1 --images", "--graph", exitUsage},
+		{"--step 1 --limit 64", "--limit is for --graph and --dot", exitUsage},
+		{"--step 1 --graph --dot", "give one of them", exitUsage},
+		{"--step 1 --dot --json", "--json is not for --graph and --dot", exitUsage},
 		{"--step 1 --log-dir x --changes y", "--log-dir says", exitUsage},
 		{"--step 1 --rank dp=2", "goes from 0 to 1", exitUser},
 		{"--step 1 --microbatch 9", "valid are 0 to 1", exitUser},
@@ -156,6 +159,28 @@ func TestExplainBadInput(t *testing.T) {
 		{"--step 1 --resume job.yaml", "is not a resume token", exitUser},
 	} {
 		millrace(t, dir, append([]string{"explain", "job.yaml"}, strings.Fields(c.args)...)...).expect(t, c.code, c.says)
+	}
+}
+
+// TestPlanBadFlags: a flag that would do nothing is refused.
+func TestPlanBadFlags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for args, says := range map[string]string{
+		"--yaml":                     "are for --sizing",
+		"--cores 4":                  "are for --sizing",
+		"--memory 8GiB":              "are for --sizing",
+		"--constructors 2":           "are for --sizing",
+		"--processes":                "are for --sizing",
+		"--profile p.json":           "are for --sizing",
+		"--operators --profile p":    "are for --sizing",
+		"--operators --sizing":       "give one of them",
+		"--operators --every":        "are for plans",
+		"--sizing --html x.html":     "are for plans",
+		"--operators --step-time 2s": "--step-time is not for --operators",
+		"--sizing --yaml --json":     "give one of them",
+	} {
+		millrace(t, dir, append([]string{"plan", "job.yaml"}, strings.Fields(args)...)...).expect(t, exitUsage, says)
 	}
 }
 

@@ -110,7 +110,7 @@ func (s *shadowFlags) hot() bool { return s.ShadowMode == service.ShadowMode(tru
 
 // rootsFlag is what the verbs that start a planner have in common.
 type rootsFlag struct {
-	AllowRoot []string `help:"Folder that added sources may be read from, links resolved; may be repeated. Default: the folders of the job spec, of its sources' files, and its rank files." type:"path" sep:"none" placeholder:"DIR"`
+	AllowRoot []string `help:"Folder that added sources may be read from, links resolved; may be repeated. Default: the folder of the job spec, what the files of its sources begin with before a wildcard, the files of its tokenizers and chat templates, and where its call steps keep answers; for Python functions also the folders of its own and of their interpreters." type:"path" sep:"none" placeholder:"DIR"`
 }
 
 // check refuses folders that are not there.

@@ -77,6 +77,11 @@ type machineFlags struct {
 	memory int64
 }
 
+// given reports whether any of them says something.
+func (f *machineFlags) given() bool {
+	return f.Cores != 0 || f.Memory != "" || f.Constructors != 1 || f.Processes
+}
+
 func (f *machineFlags) check() (err error) {
 	if f.Memory != "" {
 		if f.memory, err = jobspec.ParseBytes(f.Memory); err != nil {

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"github.com/alecthomas/kong"
 
@@ -27,12 +29,12 @@ type lintCmd struct {
 
 // Help is printed below the usage line.
 func (*lintCmd) Help() string {
-	return "Needs no service: it checks the spec, compiles the steps of each source, lists its files and reads one record, to find " +
-		"what would stop a job at its start. " +
+	return "Needs no service and asks no model server: it checks the spec, compiles the steps of each source, lists its files and reads one record, " +
+		"which goes through the steps as far as the first call, to find what would stop a job at its start. " +
 		"With --read it puts the first N records of every source through its steps: fields that records lack, records that cannot be read, " +
 		"or that give no sample, are findings too. `millrace plan` reads all records. " +
 		"Each finding is one line on standard error, `file:line: field: what is wrong, what would be valid`. " +
-		"Warnings do not stop a job; any error is exit code 3. docs/jobspec.md describes all fields.\n\n" +
+		"Warnings do not stop a job; any error is exit code 3, or 4 if all that is wrong is a store that is away. docs/jobspec.md describes all fields.\n\n" +
 		"Examples:\n  millrace lint job.yaml\n  millrace lint job.yaml --read 1000"
 }
 
@@ -43,13 +45,13 @@ func (c *lintCmd) Validate() error { return atLeast("--read", c.Read, 0) }
 func sources() store.Store { return bucket.ForCommand(os.Getenv("MILLRACE_SCRATCH_DIR")) }
 
 func (c *lintCmd) Run(ctx context.Context, names extensions) error {
-	tokenizers := transform.NewTokenizers()
+	tokenizers, functions := transform.NewTokenizers(), sourceloader.Unasked(names.functions.Open)
 	opts := []jobspec.Option{jobspec.CheckSource(func(job *jobspec.Job, i int) jobspec.Findings {
-		return sourceloader.Check(ctx, sources(), job, i, &transform.Shared{Tokenizers: tokenizers, Functions: names.functions.Open, Seed: job.Seed})
+		return sourceloader.Check(ctx, sources(), job, i, &transform.Shared{Tokenizers: tokenizers, Functions: functions, Seed: job.Seed})
 	})}
 	if c.Read > 0 {
 		opts = append(opts, jobspec.CheckData(func(job *jobspec.Job) []jobspec.Finding {
-			return preview.Probe(ctx, sources(), names.functions.Open, job, c.Read)
+			return preview.Probe(ctx, sources(), functions, job, c.Read)
 		}))
 	}
 	job, err := load(names, c.Job, opts...)
@@ -59,6 +61,7 @@ func (c *lintCmd) Run(ctx context.Context, names extensions) error {
 	if err != nil {
 		return err
 	}
+	tellUnasked(os.Stderr, job)
 	if c.Print {
 		fmt.Fprintf(stdout, "%s", job.YAML())
 		return nil
@@ -67,6 +70,15 @@ func (c *lintCmd) Run(ctx context.Context, names extensions) error {
 	fmt.Fprintf(stdout, "%s: %d sources, %d rows of %d tokens a step, dp %d cp %d pp %d tp %d, identity %x: no error\n", c.Job, len(job.Sources),
 		job.Batch.Sequences, job.Batch.SequenceLength, job.Topology.DP, job.Topology.CP, job.Topology.PP, job.Topology.TP, id[:6])
 	return nil
+}
+
+// tellUnasked says how far lint looked at sources that ask model servers.
+func tellUnasked(w io.Writer, job *jobspec.Job) {
+	for _, s := range job.Sources {
+		if slices.ContainsFunc(s.Transforms, func(t jobspec.Transform) bool { _, asks := t.(*jobspec.Call); return asks }) {
+			fmt.Fprintf(w, "source %q: no model server was asked, so records went as far as the first call step; `millrace plan` asks, and keeps the answers\n", s.Name)
+		}
+	}
 }
 
 type schemaCmd struct{}

@@ -34,6 +34,7 @@ type Set struct {
 	Pools   []string     // addresses of worker pools that help; nil: what Default said
 	GPUs    *worker.GPUs // that functions may need; nil: those that the driver names, if CUDA_VISIBLE_DEVICES does not leave them out
 	Log     *slog.Logger // of what functions print; nil: discard
+	Command bool         // somebody waits at a terminal: a model server that never answers is an error within seconds
 
 	looking sync.Once // for GPUs
 
@@ -163,6 +164,9 @@ func (s *Set) call(src *jobspec.Source, step *jobspec.Call, at string) (*transfo
 	f, err := inference.Open(step, pages, s.Log)
 	if err != nil {
 		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w", at, err))
+	}
+	if c, ok := f.Caller.(*inference.Caller); ok && s.Command {
+		c.ForCommand()
 	}
 	if s.calls == nil {
 		s.calls = map[string]*transform.Function{}

@@ -77,6 +77,10 @@ func openStore(answers string) (object.Store, error) {
 	return object.Retry{Store: d}, err
 }
 
+// ForCommand has a server that never answers be waited for for seconds only, as somebody waits at a terminal. It comes before
+// the first call.
+func (c *Caller) ForCommand() { c.server.unheard = unheardTime }
+
 // Close ends connections that nobody uses.
 func (c *Caller) Close() { c.server.client.CloseIdleConnections() }
 

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -35,8 +36,10 @@ type server struct {
 	limit    *rate.Limiter // nil: none
 	slots    chan struct{} // one for each request under way
 	log      *slog.Logger
-	mu       sync.Mutex // guards told
-	told     time.Time  // when the log heard last that the server does not answer
+	unheard  time.Duration // how long a server that never answered is asked again; 0: patience
+	answered atomic.Bool   // the server did, whatever it said
+	mu       sync.Mutex    // guards told
+	told     time.Time     // when the log heard last that the server does not answer
 }
 
 const (
@@ -47,6 +50,8 @@ const (
 	// patience is how long a server that is busy or away is asked again, before the work is given back:
 	// it is longer than most take to load a model.
 	patience = 2 * time.Minute
+	// unheardTime is patience of a command with a server that nothing was ever heard of: its name may be wrong.
+	unheardTime = 3 * time.Second
 	// The pauses between attempts, unless the server says how long: the first, and the longest. Each is moved by up to
 	// a fifth, so that loaders that a server turned away together do not return together.
 	firstPause   = 200 * time.Millisecond
@@ -82,7 +87,7 @@ func (r *refusal) Error() string { return r.said }
 
 // post sends a request until it is answered. Its error is a *refusal if what was sent is to blame, of class
 // fault.User if nothing that is sent would be taken, and of class fault.Lost if the server was busy or away
-// for all of patience.
+// for all of patience, or of unheard.
 func (s *server) post(ctx context.Context, body []byte) ([]byte, error) {
 	select {
 	case s.slots <- struct{}{}:
@@ -103,7 +108,7 @@ func (s *server) post(ctx context.Context, body []byte) ([]byte, error) {
 			return answer, err
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case time.Since(begin) > patience:
+		case time.Since(begin) > s.patience():
 			return nil, err
 		}
 		s.tell(err)
@@ -113,6 +118,14 @@ func (s *server) post(ctx context.Context, body []byte) ([]byte, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// patience is how long a request is sent again.
+func (s *server) patience() time.Duration {
+	if s.unheard > 0 && !s.answered.Load() {
+		return s.unheard
+	}
+	return patience
 }
 
 // tell has the log say that the server does not answer, now and then.
@@ -143,6 +156,7 @@ func (s *server) once(ctx context.Context, body []byte) (answer []byte, after ti
 	if err != nil {
 		return nil, 0, s.unanswered(err)
 	}
+	s.answered.Store(true)
 	defer resp.Body.Close() // read as far as it is used
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, mostAnswer+1))
 	if err != nil {

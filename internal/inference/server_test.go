@@ -246,3 +246,26 @@ func TestHiddenShort(t *testing.T) {
 		}
 	}
 }
+
+// TestUnheard: a command waits for seconds for a server that never answered, and for one that did as long as a job.
+func TestUnheard(t *testing.T) {
+	m := newModel(t, nil)
+	f := open(t, step(m.URL, t.TempDir(), 1))
+	c := f.Caller.(*Caller)
+	if c.server.patience() != patience {
+		t.Errorf("a job waits for %v", c.server.patience())
+	}
+	if c.ForCommand(); c.server.patience() != unheardTime {
+		t.Errorf("a command waits for %v", c.server.patience())
+	}
+	answers(t, f, batch(0, 2))
+	if c.server.patience() != patience {
+		t.Errorf("a command waits for a server that answered for %v", c.server.patience())
+	}
+	m.Close()
+	gone := open(t, step(m.URL, t.TempDir(), 1))
+	gone.Caller.(*Caller).server.unheard = 1
+	if _, _, err := gone.Caller.Call(t.Context(), batch(0, 2)); fault.ClassOf(err) != fault.Lost {
+		t.Errorf("class %v: %v", fault.ClassOf(err), err)
+	}
+}

@@ -134,7 +134,7 @@ func TestReason(t *testing.T) {
 		}
 	}
 	left, code = 2, "AuthorizationHeaderMalformed"
-	if _, err := r.Stat(t.Context(), "a"); fault.ClassOf(err) != fault.User || errors.Is(err, ErrDenied) || !strings.Contains(fmt.Sprint(err), "check endpoint, region") {
+	if _, err := r.Stat(t.Context(), "a"); fault.ClassOf(err) != fault.User || errors.Is(err, ErrDenied) || !strings.Contains(fmt.Sprint(err), "the endpoint and the region (AWS_ENDPOINT_URL_S3 and AWS_REGION") {
 		t.Errorf("another region: class %v, %v", fault.ClassOf(err), err)
 	}
 }

@@ -93,6 +93,12 @@ func s3Options(u *url.URL) (S3Options, error) {
 	}
 	opts.Endpoint, opts.Plain = strings.CutPrefix(endpoint, "http://")
 	opts.Endpoint = strings.TrimSuffix(strings.TrimPrefix(opts.Endpoint, "https://"), "/")
+	if opts.EndpointFrom = "?endpoint= of the URL"; query.Get("endpoint") == "" {
+		opts.EndpointFrom = "AWS_ENDPOINT_URL_S3"
+	}
+	if opts.Bucket != "" && query.Get("endpoint") == "" && strings.ContainsAny(opts.Endpoint, "/@") {
+		return opts, fault.Userf("s3://%s%s: the endpoint of AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL is malformed: valid is http://HOST:PORT or https://HOST:PORT", u.Host, u.Path)
+	}
 	if opts.Bucket == "" || opts.Endpoint == "" || strings.ContainsAny(opts.Endpoint, "/@") {
 		return opts, fault.Userf("s3://%s%s: bucket or endpoint is missing or malformed: valid is %s", u.Host, u.Path, Valid)
 	}

@@ -29,20 +29,23 @@ type S3 struct {
 	creds  *credentials.Credentials
 
 	answered *atomic.Bool // something has, whatever it said
+	named    string       // S3Options.EndpointFrom
 }
 
 var _ Store = (*S3)(nil)
 
 // S3Options say where a bucket is.
 type S3Options struct {
-	Bucket    string
-	Prefix    string // of all keys; "" for none
-	Endpoint  string // HOST or HOST:PORT
-	Plain     bool   // HTTP instead of HTTPS
-	Region    string
-	PathStyle bool                     // the bucket is in the path, not in the host's name
-	Creds     *credentials.Credentials // default: those of the environment, of ~/.aws and of the machine, in this order
-	Silence   time.Duration            // for which a request may make no progress; default: so long that Retry makes another one
+	Bucket   string
+	Prefix   string // of all keys; "" for none
+	Endpoint string // HOST or HOST:PORT
+	Plain    bool   // HTTP instead of HTTPS
+	// EndpointFrom is where the endpoint is said, or would be, for messages.
+	EndpointFrom string
+	Region       string
+	PathStyle    bool                     // the bucket is in the path, not in the host's name
+	Creds        *credentials.Credentials // default: those of the environment, of ~/.aws and of the machine, in this order
+	Silence      time.Duration            // for which a request may make no progress; default: so long that Retry makes another one
 }
 
 // Limits of one HTTP request.
@@ -89,7 +92,7 @@ func NewS3(opts S3Options) (*S3, error) {
 		}
 		prefix += "/"
 	}
-	return &S3{minio.Core{Client: client}, opts.Bucket, prefix, opts.Creds, answered}, nil
+	return &S3{minio.Core{Client: client}, opts.Bucket, prefix, opts.Creds, answered, cmp.Or(opts.EndpointFrom, "AWS_ENDPOINT_URL_S3")}, nil
 }
 
 // String implements Store.
@@ -263,7 +266,7 @@ func (s *S3) fault(err error) error {
 		s.creds.Expire()
 	}
 	if unknown, ok := errors.AsType[*net.DNSError](err); ok && !s.answered.Load() {
-		return fault.Lostf("%w: %s has no address: check the names of the bucket and of the endpoint (?endpoint= of the URL, or AWS_ENDPOINT_URL_S3): %w", errNoAddress, unknown.Name, err)
+		return fault.Lostf("%w: %s has no address: check the names of the bucket and of the endpoint (%s): %w", errNoAddress, unknown.Name, s.named, err)
 	}
 	return err
 }
@@ -289,7 +292,7 @@ func s3Error(err error) error {
 	case r.StatusCode == http.StatusForbidden, r.StatusCode == http.StatusUnauthorized, slices.Contains(expired, r.Code):
 		return fault.Userf("%w: %w: give these credentials the right to it, or set others (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials)", ErrDenied, err)
 	case 400 <= r.StatusCode && r.StatusCode < 500:
-		return fault.Userf("%w: check endpoint, region and path_style of the URL", err)
+		return fault.Userf("%w: check the bucket, the endpoint and the region (AWS_ENDPOINT_URL_S3 and AWS_REGION, unless the URL of a mirror or of answers says them)", err)
 	}
 	return fault.As(fault.Lost, err)
 }

@@ -2,6 +2,7 @@ package object
 
 import (
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,17 @@ func TestUnknownHost(t *testing.T) {
 	_, err = r.Stat(t.Context(), "a")
 	if fault.ClassOf(err) != fault.Lost || !errors.Is(err, errNoAddress) || !strings.Contains(err.Error(), "nobody.invalid has no address: check the names of the bucket and of the endpoint") {
 		t.Errorf("class %v: %v", fault.ClassOf(err), err)
+	}
+	t.Setenv("AWS_ENDPOINT_URL_S3", "")
+	for from, want := range map[string]string{"s3://bucket": "endpoint (AWS_ENDPOINT_URL_S3):", "s3://bucket/log?endpoint=http://nobody.invalid": "endpoint (?endpoint= of the URL):"} {
+		store, err := Open(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := store.(Retry).Store.(*S3)
+		if err := s.fault(&net.DNSError{Name: "nobody.invalid"}); !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", from, err)
+		}
 	}
 	s.answered.Store(true)
 	if _, err = s.Stat(t.Context(), "a"); fault.ClassOf(err) != fault.Lost || errors.Is(err, errNoAddress) {

@@ -84,9 +84,6 @@ func (o *Options) withDefaults() {
 	if o.Prefetch == 0 {
 		o.Prefetch = o.Job.Resources.Prefetch
 	}
-	if len(o.AllowRoots) == 0 {
-		o.AllowRoots = o.Job.Roots()
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -219,7 +216,10 @@ func newPlanner(opts Options) (*Planner, error) {
 		return nil, err
 	}
 	cfg.Plan.Ahead = int64(opts.Prefetch)
-	cfg.Loaders, cfg.Constructors, cfg.AllowRoots = opts.Loaders, opts.Constructors, opts.AllowRoots
+	cfg.Loaders, cfg.Constructors = opts.Loaders, opts.Constructors
+	if len(opts.AllowRoots) > 0 {
+		cfg.AllowRoots = jobspec.RootsAt(opts.AllowRoots) // else they are the job's own
+	}
 	cfg.NodeRanks, cfg.Mirrored = opts.RanksPerNode, opts.LogMirror != ""
 	cfg.Shadows, cfg.Hot, cfg.Deal = opts.Shadows, opts.HotShadows, opts.Deal
 	cfg.Absence = control.Millis(opts.Absence.Milliseconds())

@@ -12,7 +12,7 @@ import (
 )
 
 // TestReady: a planner is ready for its peers before they are there, and says then already how many there are to be; of a job
-// that failed it says why it is not.
+// that failed it says that, and no word of the error, which may quote a record.
 func TestReady(t *testing.T) {
 	job, findings := jobspec.Parse("demo.yaml", []byte("name: demo\nsources: [{name: web, files: web/*.jsonl}]\nbatch: {sequence_length: 8, sequences: 2}\n"), "/specs")
 	if err := findings.Err(); err != nil {
@@ -48,8 +48,8 @@ func TestReady(t *testing.T) {
 	if wanted["loader"] != 4 || wanted["constructor"] != 2 {
 		t.Errorf("wanted are %v", wanted)
 	}
-	p.inbox <- occurred{control.Failed{Err: fault.Userf("the data is gone")}}
-	if why := p.unready(); !strings.Contains(why, "the data is gone") {
+	p.inbox <- occurred{control.Failed{Err: fault.Userf("/data/a.jsonl, record 3: cannot clean 'patient Jane Doe'")}}
+	if why := p.unready(); !strings.Contains(why, "failed the job (user)") || strings.Contains(why, "Jane") || strings.Contains(why, "/data") {
 		t.Errorf("a job that failed waits for %q", why)
 	}
 }

@@ -28,7 +28,8 @@ func standby(b *telemetry.Board) (remove func()) {
 }
 
 // unready says why the planner does not serve its peers; "" when it does. That loaders, constructors or ranks are not there
-// is no reason: they come by the address that a Service takes away from a planner which is not ready.
+// is no reason: they come by the address that a Service takes away from a planner which is not ready. What failed a job it
+// does not repeat: errors quote records and name files, and anybody may ask whether a planner is ready.
 func (p *Planner) unready() string {
 	ctx, cancel := context.WithTimeout(context.Background(), slowStatus)
 	defer cancel()
@@ -39,7 +40,7 @@ func (p *Planner) unready() string {
 	case err != nil:
 		return err.Error()
 	case s.State == "failed":
-		return "someone to mend what failed the job: " + s.Error
+		return "someone to mend what failed the job (" + s.Class + "): see `millrace status`"
 	}
 	return ""
 }

@@ -98,10 +98,7 @@ func (j *Job) sample(ctx context.Context, s *plan.Step, ref plan.Ref, at int) (*
 	epoch, _ := src.Order.Position(ref.Seq)
 	x := &Sample{
 		Step: s.Step, Tokens: ref.Length, Source: src.Spec.Name, File: src.Manifest.Name(p.File), Record: p.Row, Piece: p.Piece,
-		Epoch: epoch, Block: ref.Seq, Index: ref.Index, Carried: at < s.Buffer.Carried, RecordUnit: "row",
-	}
-	if format.InBytes(src.Format) {
-		x.RecordUnit = "byte"
+		Epoch: epoch, Block: ref.Seq, Index: ref.Index, Carried: at < s.Buffer.Carried, RecordUnit: unitOf(src.Format),
 	}
 	if block.masked != nil {
 		x.Masked = block.masked[ref.Index]
@@ -240,4 +237,12 @@ func gets(s *plan.Step, asked map[string]int, row int) bool {
 		}
 	}
 	return false
+}
+
+// unitOf is what the number of a record counts.
+func unitOf(f format.Format) string {
+	if format.InBytes(f) {
+		return "byte"
+	}
+	return "row"
 }

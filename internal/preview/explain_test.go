@@ -164,7 +164,7 @@ func TestGraph(t *testing.T) {
 			t.Errorf("the graph begins with %.40s", b.String())
 		}
 		for _, s := range x.Samples {
-			if !strings.Contains(b.String(), fmt.Sprintf("%s:%d:%d", s.Source, s.Block, s.Index)) || !strings.Contains(b.String(), s.File) {
+			if !strings.Contains(b.String(), fmt.Sprintf("%s:%d:%d", s.Source, s.Block, s.Index)) || !strings.Contains(b.String(), fmt.Sprintf("%s %s %d", s.File, s.RecordUnit, s.Record)) {
 				t.Fatalf("the graph (dot %v) lacks %+v", dot, s)
 			}
 		}

@@ -25,7 +25,7 @@ func (x *Explanation) WriteGraph(ctx context.Context, w io.Writer, kind dgraph.K
 			return "", 0
 		}
 		return x.job.sources[r.Source].Manifest.Name(p.File), p.Row
-	}}
+	}, Unit: func(r dgraph.Ref) string { return unitOf(x.job.sources[r.Source].Format) }}
 	if dot {
 		return g.WriteDOT(w, opts)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
 	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
@@ -23,7 +24,7 @@ func Probe(ctx context.Context, st store.Store, functions transform.Functions, j
 		f := finder{field: fmt.Sprintf("sources[%d]", i), spec: &job.Sources[i]}
 		src, err := sourceloader.Open(ctx, st, job, i, shared)
 		if err != nil {
-			f.find(".files", false, err.Error(), "")
+			f.ends(err)
 		} else {
 			f.probe(ctx, st, src, n)
 		}
@@ -43,6 +44,11 @@ func (f *finder) find(below string, warning bool, message, valid string) {
 	f.findings = append(f.findings, jobspec.Finding{Field: f.field + below, Message: message, Valid: valid, Warning: warning})
 }
 
+// ends tells of what ends the reading.
+func (f *finder) ends(err error) {
+	f.findings = append(f.findings, jobspec.Finding{Field: f.field + ".files", Message: err.Error(), Lost: fault.ClassOf(err) == fault.Lost})
+}
+
 func (f *finder) probe(ctx context.Context, st store.Store, src *sourceloader.Source, n int64) {
 	p, err := src.Probe(ctx, st, n)
 	skips := f.spec.BadRecords.Policy == "skip"
@@ -54,7 +60,7 @@ func (f *finder) probe(ctx context.Context, st store.Store, src *sourceloader.So
 		f.find(".bad_records", false, fmt.Sprintf("%s are bad, more than limit %d allows", Count(int64(bad), "record"), f.spec.BadRecords.Limit), "mend the data, or raise the limit")
 	}
 	if err != nil {
-		f.find(".files", false, err.Error(), "")
+		f.ends(err)
 	} else if p.Kept == 0 && p.Bad+p.Lacked == 0 {
 		f.find("", true, fmt.Sprintf("the first %s give no sample: %d are filtered out, %d too long, %d empty", Count(int64(p.Records), "record"), p.Filtered, p.Dropped, p.Empty), "")
 	}

@@ -3214,7 +3214,7 @@ func (x *LoaderJob) GetWorkerPools() []string {
 type Assignment struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Source         uint32                 `protobuf:"varint,1,opt,name=source,proto3" json:"source,omitempty"` // the number it has from now on
-	Roots          []string               `protobuf:"bytes,2,rep,name=roots,proto3" json:"roots,omitempty"`    // folders that its files must be in, links resolved; none: it may be read from anywhere
+	Roots          []string               `protobuf:"bytes,2,rep,name=roots,proto3" json:"roots,omitempty"`    // folders that its files and Python functions must be in, links resolved; none: it may be read from anywhere
 	Name           string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Files          []string               `protobuf:"bytes,4,rep,name=files,proto3" json:"files,omitempty"`                              // files, folders and globs
 	Format         string                 `protobuf:"bytes,5,opt,name=format,proto3" json:"format,omitempty"`                            // empty: by the files' names
@@ -3228,6 +3228,7 @@ type Assignment struct {
 	SkipBadRecords bool                   `protobuf:"varint,13,opt,name=skip_bad_records,json=skipBadRecords,proto3" json:"skip_bad_records,omitempty"` // else they end the job
 	MaxRecord      uint64                 `protobuf:"varint,14,opt,name=max_record,json=maxRecord,proto3" json:"max_record,omitempty"`                  // bytes; 0: the default, and a longer record ends the job
 	MaxElements    uint32                 `protobuf:"varint,15,opt,name=max_elements,json=maxElements,proto3" json:"max_elements,omitempty"`            // of a list; 0: the default, and a longer list ends the job
+	DataRoots      []string               `protobuf:"bytes,16,rep,name=data_roots,json=dataRoots,proto3" json:"data_roots,omitempty"`                   // those of roots that all but its Python functions and interpreters must be in; none: roots
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3365,6 +3366,13 @@ func (x *Assignment) GetMaxElements() uint32 {
 		return x.MaxElements
 	}
 	return 0
+}
+
+func (x *Assignment) GetDataRoots() []string {
+	if x != nil {
+		return x.DataRoots
+	}
+	return nil
 }
 
 // TransformStep is a step of a source's chain.
@@ -8926,7 +8934,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x0epython_workers\x18\x06 \x01(\rR\rpythonWorkers\x12\x1f\n" +
 	"\vspill_bytes\x18\b \x01(\x04R\n" +
 	"spillBytes\x12!\n" +
-	"\fworker_pools\x18\a \x03(\tR\vworkerPools\"\xd0\x03\n" +
+	"\fworker_pools\x18\a \x03(\tR\vworkerPools\"\xef\x03\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x14\n" +
@@ -8948,7 +8956,9 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x10skip_bad_records\x18\r \x01(\bR\x0eskipBadRecords\x12\x1d\n" +
 	"\n" +
 	"max_record\x18\x0e \x01(\x04R\tmaxRecord\x12!\n" +
-	"\fmax_elements\x18\x0f \x01(\rR\vmaxElements\"\xc8\x02\n" +
+	"\fmax_elements\x18\x0f \x01(\rR\vmaxElements\x12\x1d\n" +
+	"\n" +
+	"data_roots\x18\x10 \x03(\tR\tdataRoots\"\xc8\x02\n" +
 	"\rTransformStep\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x18\n" +
 	"\x06tokens\x18\x02 \x01(\tH\x00R\x06tokens\x12\x18\n" +

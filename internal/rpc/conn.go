@@ -208,7 +208,7 @@ func ListenPages(address string, sec Security, flag string) (net.Listener, error
 		return nil, err
 	}
 	if !Loopback(host) && !sec.enabled() && !sec.Insecure {
-		return nil, fault.Userf("%s %s without TLS would show names of files and sources to the whole network: "+
+		return nil, fault.Userf("%s %s without TLS would show the names of the job, its sources, roles and ranks, and how far they are, to the whole network: "+
 			"give --tls-cert, --tls-key and --tls-ca, an address on 127.0.0.1, or say --insecure if the network is trusted", flag, address)
 	}
 	l, err := listenTCP(host, address, flag)

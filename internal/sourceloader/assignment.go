@@ -127,13 +127,28 @@ func (l *Loader) add(a *pb.Assignment) error {
 
 // openAssigned opens the source of an assignment.
 func (l *Loader) openAssigned(ctx context.Context, job *pb.LoaderJob, a *pb.Assignment) (*Source, error) {
-	spec, st := assigned(a), l.storeIn(a.Roots)
+	spec, st := assigned(a), l.storeIn(dataRoots(a))
 	if within, ok := st.(*store.Within); ok {
 		for _, path := range spec.Programs() {
 			if err := within.Check(path); err != nil {
 				return nil, err
 			}
 		}
+		code := store.NewWithin(l.store, a.Roots)
+		for _, path := range spec.Code() {
+			if err := code.Check(path); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return open(ctx, st, spec, job.Seed, int(job.LongestSample), l.shared)
+}
+
+// dataRoots are the roots that all of a source but its Python functions must be in. A planner of a version before sends
+// one list.
+func dataRoots(a *pb.Assignment) []string {
+	if len(a.DataRoots) == 0 {
+		return a.Roots
+	}
+	return a.DataRoots
 }

@@ -317,7 +317,7 @@ func (l *Loader) load(ctx context.Context, w *window) (content, error) {
 		worker = src.Chain.Worker()
 	}
 	defer lazy.workers.Put(worker)
-	c, err := src.readAgreed(ctx, l.storeIn(lazy.assigned.Roots), worker, banned, w)
+	c, err := src.readAgreed(ctx, l.storeIn(dataRoots(lazy.assigned)), worker, banned, w)
 	switch c := c.(type) {
 	case *Block:
 		lazy.setLast(c)

@@ -14,7 +14,7 @@ import (
 // Probe is what the first records of a source, in the order of its files, came to.
 type Probe struct {
 	*Block        // without samples: what was counted
-	Kept   uint64 // records that gave a sample
+	Kept   uint64 // records that gave a sample, or came to a call step that is Unasked
 	Lacked uint64 // records that cannot be used since they lack a field
 	Bad    uint64 // records that cannot be used for another reason
 	First  error  // what is wrong with the first of those; it names file and place
@@ -57,6 +57,8 @@ func (p *Probe) take(ctx context.Context, r *reading, rec *format.Record) error 
 	outcome, err := r.worker.Apply(format.WithFile(ctx, r.file), rec, func(*transform.Sample) error { return nil })
 	column, lacks := transform.AbsentColumn(err)
 	switch {
+	case errors.Is(err, errUnasked):
+		p.Kept++
 	case lacks:
 		p.Lacked++
 		r.absent(rec, column)

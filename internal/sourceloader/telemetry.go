@@ -58,9 +58,10 @@ func observeEngine(id string, u *pb.LoaderUsage, put telemetry.Observe) {
 		put(telemetry.StageQueued, float64(s.QueuedBytes), id, s.Source, s.Stage)
 	}
 	for _, f := range u.Functions {
-		put(telemetry.FunctionWorkers, float64(f.Busy), id, f.Name, "busy")
-		put(telemetry.FunctionWorkers, float64(f.Workers)-float64(f.Busy), id, f.Name, "idle")
-		put(telemetry.FunctionWaiting, float64(f.Waiting), id, f.Name)
-		put(telemetry.FunctionRestarts, float64(f.Restarts), id, f.Name)
+		label := telemetry.Environment(f.Name)
+		put(telemetry.FunctionWorkers, float64(f.Busy), id, label, "busy")
+		put(telemetry.FunctionWorkers, float64(f.Workers)-float64(f.Busy), id, label, "idle")
+		put(telemetry.FunctionWaiting, float64(f.Waiting), id, label)
+		put(telemetry.FunctionRestarts, float64(f.Restarts), id, label)
 	}
 }

@@ -1,6 +1,10 @@
 package telemetry
 
-import "strings"
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+)
 
 // Kind says how a metric's values go on.
 type Kind string
@@ -146,7 +150,7 @@ var Metrics = [count]Metric{
 	LoaderStale:       {"millrace.loader.stale_refused", Counter, "{message}", []string{"loader"}, "Messages of planners of lower epochs that a loader refused."},
 	StageTasks:        {"millrace.stage.tasks", Gauge, "{task}", []string{"loader", "source", "stage", "state"}, "Tasks of a stage of a source with functions: running, queued, or waiting_for_room."},
 	StageQueued:       {"millrace.stage.queued", Gauge, "By", []string{"loader", "source", "stage"}, "Bytes that wait before a stage."},
-	FunctionWorkers:   {"millrace.function.workers", Gauge, "{process}", []string{"loader", "functions", "state"}, "Worker processes of an environment of functions: busy or idle."},
+	FunctionWorkers:   {"millrace.function.workers", Gauge, "{process}", []string{"loader", "functions", "state"}, "Worker processes of an environment of functions: busy or idle. `millrace status` says which interpreter and folder a label stands for."},
 	FunctionWaiting:   {"millrace.function.waiting", Gauge, "{batch}", []string{"loader", "functions"}, "Batches that wait for a worker process."},
 	FunctionRestarts:  {"millrace.function.restarts", Counter, "{restart}", []string{"loader", "functions"}, "Worker processes that ended and were started again."},
 
@@ -196,4 +200,11 @@ func (m Metric) Prometheus() string {
 		name += "_total"
 	}
 	return name
+}
+
+// Environment is what metrics call an environment of functions: its name holds paths, which no page shows. It is the same
+// in all processes of a job.
+func Environment(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return fmt.Sprintf("python-%x", sum[:4])
 }

@@ -116,3 +116,11 @@ const (
 	wantTrace = "57b1dedeac727e3d10d3b4f0cebf0084"
 	wantSpan  = "9dbc1efabbdc05ab"
 )
+
+// TestEnvironment: what metrics call an environment has no part of its name, and differs from that of another one.
+func TestEnvironment(t *testing.T) {
+	a, b := Environment("/home/jane/bin/python with /data/secret"), Environment("/home/jane/bin/python with /data/other")
+	if a == b || a != Environment("/home/jane/bin/python with /data/secret") || !regexp.MustCompile(`^python-[0-9a-f]{8}$`).MatchString(a) {
+		t.Errorf("the labels are %s and %s", a, b)
+	}
+}

@@ -14,6 +14,7 @@ type Options struct {
 	Limit   int                                // samples or images that are printed, the rest is counted; 0 is 64
 	Sources []string                           // names of sources; a source without one is shown by number
 	Locate  func(Ref) (file string, row int64) // where a sample was read, "" if unknown; nil if all are unknown
+	Unit    func(Ref) string                   // what row counts in that file; nil: rows
 }
 
 const usualLimit = 64
@@ -207,7 +208,11 @@ func (p *printer) node(i int) string {
 		return text
 	}
 	if file, row := p.o.Locate(l.Ref); file != "" {
-		text += fmt.Sprintf(", from %s row %d", file, row)
+		unit := "row"
+		if p.o.Unit != nil {
+			unit = p.o.Unit(l.Ref)
+		}
+		text += fmt.Sprintf(", from %s %s %d", file, unit, row)
 	}
 	return text
 }

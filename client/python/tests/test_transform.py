@@ -157,6 +157,40 @@ def test_what_does_not_fit():
             apply(loose, [{"text": repr(ok)}, {"text": out}])
 
 
+def test_what_a_worker_checks_too():
+    kept = []
+
+    @millrace.transform("map_batches", output="n")
+    def fewer(n: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return n[1:]
+
+    @millrace.transform("map_batches", output="n")
+    def keeps(n: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        kept.append(n)
+        return n
+
+    for fn, said in [(fewer, "column n has 1 values for 2 rows"), (keeps, "it keeps a column")]:
+        with pytest.raises(ValueError, match=said):
+            apply(fn, [{"n": 1}, {"n": 2}])
+
+
+def test_text_and_bytes_as_loaders_give_them():
+    @millrace.transform(output="n")
+    def both(text: str, raw: bytes, names: list[str], some: Optional[str]) -> int:
+        assert (type(text), type(raw), names, some) == (str, bytes, ["é", "b"], None)
+        return len(text) + len(raw)
+
+    row = {"text": "é".encode(), "raw": "é", "names": ["é".encode(), "b"]}
+    assert apply(both, [row])[0]["n"] == 3
+    for change, said in [
+        ({"text": b"\xff"}, "column text: a value is bytes that are not UTF-8, not string"),
+        ({"raw": "\ud800"}, "column raw: a value is text that UTF-8 cannot hold"),
+        ({"names": [b"\xff"]}, "column names: a value is bytes that are not UTF-8"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            apply(both, [{**row, **change}])
+
+
 def test_declarations():
     def declared(fn, *args, **options):
         with pytest.raises(DeclarationError) as error:

@@ -16,15 +16,15 @@ import (
 // Config is the job as the core sees it. It is read-only.
 type Config struct {
 	Job          *jobspec.Job
-	Plan         plan.Config // what the job spec alone says: without sources and root
-	Loaders      int         // to wait for before anything is read; at least 1
-	Shadows      int         // loaders beside them that stand by for one that is lost
-	Deal         [][]int     // by source of the job spec: the places that read it, rising; nil, or none of a source: sources are dealt in turn
-	Hot          bool        // shadows read what those they stand by for read
-	Constructors int         // that the DP ranks are spread over; 0 in a shell without trainers
-	Mirrored     bool        // the log has a mirror, from which another planner may go on
-	NodeRanks    int         // trainer ranks of a node, whose constructor serves the DP ranks that begin there; 0: constructors take DP ranks in turn
-	AllowRoots   []string    // folders that sources which join are read from
+	Plan         plan.Config   // what the job spec alone says: without sources and root
+	Loaders      int           // to wait for before anything is read; at least 1
+	Shadows      int           // loaders beside them that stand by for one that is lost
+	Deal         [][]int       // by source of the job spec: the places that read it, rising; nil, or none of a source: sources are dealt in turn
+	Hot          bool          // shadows read what those they stand by for read
+	Constructors int           // that the DP ranks are spread over; 0 in a shell without trainers
+	Mirrored     bool          // the log has a mirror, from which another planner may go on
+	NodeRanks    int           // trainer ranks of a node, whose constructor serves the DP ranks that begin there; 0: constructors take DP ranks in turn
+	AllowRoots   jobspec.Roots // what sources which join are read from
 	Changes      []change.Change
 	Absence      Millis                             // that a constructor may be away before another one serves its ranks; 0: for ever
 	Resumes      bool                               // the log has steps: members of an earlier life may come back

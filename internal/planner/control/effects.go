@@ -18,7 +18,7 @@ type (
 		To     Session
 		Source int
 		Spec   jobspec.Source // with defaults filled in
-		Roots  []string       // folders that its files must be in; none: it may be read from anywhere
+		Roots  jobspec.Roots  // what its files must be in; none: it may be read from anywhere
 	}
 	// Index has a source indexed; Indexed or LoaderFailed answers it. Ahead: a shadow opens
 	// it to be ready, and answers only if it cannot, or has other files.

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/internal/telemetry"
 )
 
 // engine takes in what a loader says of its stages and functions.
@@ -13,7 +14,7 @@ func (s *Service) engine(loader string, u *pb.LoaderUsage) {
 		s.Stages = append(s.Stages, Stage{loader, x.Source, x.Stage, x.Running, x.WaitingForRoom, x.Queued, x.QueuedBytes, x.HeldBytes, x.SpilledBytes, x.SpilledEver})
 	}
 	for _, x := range u.GetFunctions() {
-		s.Functions = append(s.Functions, Workers{loader, x.Name, x.Runtime, x.Workers, x.Busy, x.Waiting, x.Restarts, x.LastDeath, x.Problem, x.Network, pools(x.Pools)})
+		s.Functions = append(s.Functions, Workers{loader, x.Name, telemetry.Environment(x.Name), x.Runtime, x.Workers, x.Busy, x.Waiting, x.Restarts, x.LastDeath, x.Problem, x.Network, pools(x.Pools)})
 	}
 }
 
@@ -54,14 +55,14 @@ func (s Service) stages(w io.Writer) {
 		}
 	}
 	if len(s.Functions) > 0 {
-		fmt.Fprintf(w, "\nloader\tfunctions\tworkers\tbusy\twaiting\trestarts\tnetwork\trun by\t\n")
+		fmt.Fprintf(w, "\nloader\tfunctions\tlabel\tworkers\tbusy\twaiting\trestarts\tnetwork\trun by\t\n")
 	}
 	for _, x := range s.Functions {
 		network := "no"
 		if x.Network {
 			network = "yes"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t\n", x.Loader, x.Name, x.Workers, x.Busy, x.Waiting, x.Restarts, network, x.Runtime)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t\n", x.Loader, x.Name, x.Label, x.Workers, x.Busy, x.Waiting, x.Restarts, network, x.Runtime)
 	}
 	s.pools(w)
 }

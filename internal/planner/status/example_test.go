@@ -53,8 +53,8 @@ func Example() {
 	//       l0     web                read        2       0         0.0       5.0    room, 1
 	//       l0     web  python clean:strip        4       3         3.0               a slot
 	//
-	//   loader       functions  workers  busy  waiting  restarts  network                      run by
-	//       l0  python3 with .        4     4        1         2       no  Python 3.12.1, NumPy 2.1.0
+	//   loader       functions            label  workers  busy  waiting  restarts  network                      run by
+	//       l0  python3 with .  python-96b9b097        4     4        1         2       no  Python 3.12.1, NumPy 2.1.0
 	//
 	//   loader  worker pool          serves  workers  on the way   done  lost  busy there  waiting there
 	//       l0    gpu1:7080  python3 with .       32          64  12345     2          32             40

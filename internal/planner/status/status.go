@@ -91,7 +91,8 @@ type Stage struct {
 // Workers is what the worker processes of an environment of functions do. Loaders in one process have the same.
 type Workers struct {
 	Loader    string `json:"loader"`
-	Name      string `json:"name"`
+	Name      string `json:"name"`    // interpreter and folder
+	Label     string `json:"label"`   // what metrics call it
 	Runtime   string `json:"runtime"` // versions, which no digest covers
 	Workers   uint32 `json:"workers"`
 	Busy      uint32 `json:"busy"`

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/planner/control"
 	pb "github.com/millrace-data/millrace/internal/proto"
+	"github.com/millrace-data/millrace/jobspec"
 )
 
 // TestLoaderJoined: a loader that names no memory has what the job says.
@@ -45,5 +46,15 @@ func TestConstructorJoined(t *testing.T) {
 		if got := ConstructorJoined(3, c.hello); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
+	}
+}
+
+// TestRootsOfSources: a loader hears what data of a source that joins may be in, and what its functions may be in, which is
+// all that one of a version before asks.
+func TestRootsOfSources(t *testing.T) {
+	orders := NewOrders(&jobspec.Job{}, 4, 0)
+	_, order, _ := orders.Loader(control.AddSource{To: 1, Source: 2, Roots: jobspec.Roots{Data: []string{"/data"}, Code: []string{"/code", "/data"}}})
+	if add := order.GetAdd(); !reflect.DeepEqual(add.Roots, []string{"/code", "/data"}) || !reflect.DeepEqual(add.DataRoots, []string{"/data"}) {
+		t.Errorf("a loader hears %v and %v", add.Roots, add.DataRoots)
 	}
 }

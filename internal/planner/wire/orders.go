@@ -38,7 +38,7 @@ func (o *Orders) Loader(e control.Effect) (to control.Session, order *pb.LoaderO
 	switch e := e.(type) {
 	case control.AddSource:
 		add := compile.Assignment(o.job, e.Source, e.Spec)
-		add.Roots = e.Roots
+		add.Roots, add.DataRoots = e.Roots.Code, e.Roots.Data
 		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Add{Add: add}}, false
 	case control.Index:
 		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Index{Index: &pb.IndexSource{Source: uint32(e.Source), Ahead: e.Ahead}}}, false

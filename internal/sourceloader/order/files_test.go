@@ -64,6 +64,29 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestColumnsAreNotLeftOut: a file beside a record is one of its columns, whether a step reads it or not; one beside none,
+// or of a format that is read otherwise, is left out.
+func TestColumnsAreNotLeftOut(t *testing.T) {
+	for files, want := range map[string]string{
+		"a.wav a.txt a.json a.txt.gz b.wav": "",
+		"a.wav b.txt ab.txt a.b.txt":        "ab.txt b.txt",
+		"a.b.wav a.txt a.b.txt":             "a.txt",
+	} {
+		src := jobspec.Source{Name: "s", Files: []string{folder(t, strings.Fields(files)...)}, Format: "files"}
+		s, err := order.Index(t.Context(), store.Local{}, &src, 1, []string{"wav", "txt"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, o := range s.LeftOut {
+			out = append(out, filepath.Base(o.URI))
+		}
+		if got := strings.Join(out, " "); got != want {
+			t.Errorf("of %s are left out: %s, want %s", files, got, want)
+		}
+	}
+}
+
 // TestFilesBeside: what is beside a file is part of the manifest, also that it is not there.
 func TestFilesBeside(t *testing.T) {
 	dir := folder(t, "a.wav", "a.txt", "b.wav")

@@ -318,6 +318,7 @@ func (s *Source) choose(ctx context.Context, st store.Store, src *jobspec.Source
 		}
 	}
 	if len(kept) > 0 {
+		s.LeftOut = s.withoutColumns(kept)
 		return kept, nil
 	}
 	if _, err := format.Foreign(objects[0].URI); err != nil {
@@ -325,6 +326,26 @@ func (s *Source) choose(ctx context.Context, st store.Store, src *jobspec.Source
 	}
 	return nil, fault.Userf("none of the files that %s names is of format %s; set `format:` or name other files",
 		strings.Join(src.Files, ", "), s.Format.Name())
+}
+
+// withoutColumns is LeftOut without the files that lie beside a record of the format files: these are its columns.
+func (s *Source) withoutColumns(kept []store.Object) []store.Object {
+	if s.Format.Name() != formats.Files {
+		return s.LeftOut
+	}
+	records := map[string]bool{}
+	for _, o := range kept {
+		records[strings.TrimSuffix(o.URI, path.Ext(o.URI))] = true
+	}
+	return slices.DeleteFunc(s.LeftOut, func(o store.Object) bool {
+		folder, base := path.Split(o.URI)
+		for i := range len(base) { // an extension may have dots: txt.gz
+			if base[i] == '.' && records[folder+base[:i]] {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // fits reports whether a listed file is data of format f, by its name. byName

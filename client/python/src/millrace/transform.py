@@ -78,7 +78,8 @@ class Transform:
 
         A row is a dictionary by column. A filter gives the rows that it keeps; what a map
         gives takes the place of columns of the same name. For rng row k has the number k, in
-        the file of this number.
+        the file of this number. Of rows a str may be given as bytes of UTF-8, and bytes as a
+        str, as a loader takes them.
         """
         function = bound(fn)
         given = [dict(row) for row in rows]
@@ -88,11 +89,17 @@ class Transform:
         reader = _columns.Reader(memoryview(memory).toreadonly(), function.input_types)
         state = function.start()
         result = function.run(state, reader, (seed, source, file))
-        if result.raised:
-            raise ValueError(result.raised)
+        if result.broken or result.raised:
+            raise ValueError(result.broken or result.raised)
         if result.errors:
             raise ValueError("row {}: {}".format(*result.errors[0]))
-        return joined(function, given, result.batch)
+        out = joined(function, given, result.batch)
+        result.batch = None
+        if reader.kept():
+            raise ValueError(
+                "it keeps a column after its call, whose memory is used again: copy it"
+            )
+        return out
 
 
 def batch_of(function: Function, rows: Sequence[Mapping[str, Any]]) -> _columns.Batch:
@@ -100,12 +107,28 @@ def batch_of(function: Function, rows: Sequence[Mapping[str, Any]]) -> _columns.
     batch = _columns.Batch(len(rows))
     for column in function.inputs:
         try:
-            batch.add([row.get(column.path) for row in rows], column.type)
+            batch.add([taken(row.get(column.path), column.type) for row in rows], column.type)
         except _columns.Misfit as error:
             raise ValueError(f"column {column.path}: a value is {error}") from None
     keys = [number for row in range(len(rows)) for number in (row, 0)]
     batch.keys = np.array(keys, _columns.WORD)
     return batch
+
+
+def taken(value: Any, kind: _columns.Type) -> Any:
+    """A value of a record as the loader gives it to a function."""
+    if kind.of and isinstance(value, (list, tuple)):
+        return [taken(element, kind.of) for element in value]
+    try:
+        if kind.name == "string" and isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value).decode()
+        if kind.name == "bytes" and isinstance(value, str):
+            return value.encode()
+    except UnicodeDecodeError:
+        raise _columns.Misfit(f"bytes that are not UTF-8, not {kind}") from None
+    except UnicodeEncodeError as error:
+        raise _columns.Misfit(f"text that UTF-8 cannot hold ({error.reason})") from None
+    return value
 
 
 def joined(
