@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"sync/atomic"
@@ -223,6 +224,7 @@ type Client struct {
 	begun    bool         // Next has returned a batch
 	position atomic.Int64 // the trainer is done with all steps before it
 	carried  atomic.Int64 // the position that the last request for a step took along
+	known    int64        // the position that the service has answered to, of a client that reads nothing ahead
 	waited   waited
 	progress progress
 	stream   atomic.Pointer[stream]
@@ -265,6 +267,7 @@ func (c *Client) depth() int { return max(c.opts.Prefetch, 0) }
 // begin reads ahead from the next step on, if the client reads ahead.
 func (c *Client) begin() {
 	c.until.Store(c.next + int64(c.depth()))
+	c.known = c.next
 	if c.depth() > 0 {
 		c.acks = &acks{rank: c.opts.Rank.String(), position: &c.position, carried: &c.carried, call: c.ack}
 		c.acks.start()
@@ -280,6 +283,7 @@ func (c *Client) halt() {
 		c.reader.close()
 		c.reader, c.acks = nil, nil
 	}
+	c.known = c.position.Load()
 	c.dropStream()
 }
 
@@ -321,7 +325,11 @@ func (c *Client) take(ctx context.Context) (b *Batch, err error) {
 	c.position.Store(c.next)
 	c.until.Store(c.next + 1 + int64(c.depth()))
 	if c.reader == nil {
-		return c.wait(ctx, c.next, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, c.next, c.fetchOnce) })
+		b, err = c.wait(ctx, c.next, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, c.next, c.fetchOnce) })
+		if _, changes := errors.AsType[*TopologyError](err); err == nil || changes || errors.Is(err, io.EOF) {
+			c.known = c.next // the request said so
+		}
+		return b, err
 	}
 	if !c.tell() {
 		c.acks.notify()

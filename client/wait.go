@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -168,26 +169,42 @@ func (c *Client) source() string {
 
 // within calls do, which waits for what, with a context that ends when nothing has moved for
 // Options.Stall, or Options.Deadline is over; then its error is a *WaitError. It also ends when the
-// service says that the rank cannot go on, and when the client is closed.
+// service says that the rank cannot go on, and when the client is closed. What is lost because ctx
+// ended is found by errors.Is as that, too, however the connection says it.
 func (c *Client) within(ctx context.Context, what string, do func(context.Context) error) error {
 	if err := c.refusal(); err != nil {
 		return err
 	}
 	w := &wait{c: c, rank: c.opts.Rank, what: what, begin: time.Now()}
 	w.from = w.begin
-	ctx, cancel := context.WithCancel(ctx)
+	within, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan struct{})
 	var looks sync.WaitGroup
 	var ended error
 	looks.Go(func() { ended = w.look(done, cancel) })
-	err := do(ctx)
+	err := do(within)
 	close(done)
 	looks.Wait()
-	if err != nil && ended != nil {
+	switch over := ctx.Err(); {
+	case err != nil && ended != nil:
 		return ended
+	case over != nil && fault.ClassOf(err) == fault.Lost && !errors.Is(err, over):
+		return fault.As(fault.Lost, &overError{err, over})
 	}
 	return err
+}
+
+// overError is what a connection said when the caller's context ended.
+type overError struct{ said, over error }
+
+func (e *overError) Unwrap() []error { return []error{e.said, e.over} }
+
+func (e *overError) Error() string {
+	if text := e.said.Error(); strings.Contains(text, e.over.Error()) {
+		return text
+	}
+	return fmt.Sprintf("%v (%v)", e.said, e.over)
 }
 
 // look ends a call that is late, of a rank that cannot go on, or of a client that is closed, and says why, until done is

@@ -3,6 +3,7 @@ package object
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"strings"
 	"testing"
@@ -136,5 +137,15 @@ func TestReason(t *testing.T) {
 	left, code = 2, "AuthorizationHeaderMalformed"
 	if _, err := r.Stat(t.Context(), "a"); fault.ClassOf(err) != fault.User || errors.Is(err, ErrDenied) || !strings.Contains(fmt.Sprint(err), "the endpoint and the region (AWS_ENDPOINT_URL_S3 and AWS_REGION") {
 		t.Errorf("another region: class %v, %v", fault.ClassOf(err), err)
+	}
+}
+
+// TestMissingRight: an access that a file system denies is an error that names the missing right, that of reading or of writing.
+func TestMissingRight(t *testing.T) {
+	for _, right := range []string{"read", "write"} {
+		err := fileError(&fs.PathError{Op: "open", Path: "a", Err: fs.ErrPermission}, right)
+		if fault.ClassOf(err) != fault.User || !errors.Is(err, ErrDenied) || !strings.HasSuffix(err.Error(), "give this user the right to "+right+" the folder") {
+			t.Errorf("%s: %v", right, err)
+		}
 	}
 }

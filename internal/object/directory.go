@@ -41,7 +41,7 @@ func NewDirectory(root string) (Directory, error) {
 	}
 	d := Directory{abs, &calls{limit: defaultSilence}}
 	_, err = within(context.Background(), d.calls, func() (none struct{}, err error) { return none, makeFolder(abs) })
-	return d, wrap(d, "making the folder of", ".", fileError(err))
+	return d, wrap(d, "making the folder of", ".", fileError(err, "write"))
 }
 
 // String implements Store.
@@ -56,7 +56,7 @@ func (d Directory) Get(ctx context.Context, key string, r Range) ([]byte, error)
 	if err == nil {
 		data, err = within(ctx, d.calls, func() ([]byte, error) { return readRange(d.path(key), r) })
 	}
-	return data, wrap(d, "reading", key, fileError(err))
+	return data, wrap(d, "reading", key, fileError(err, "read"))
 }
 
 func readRange(path string, r Range) ([]byte, error) {
@@ -95,7 +95,7 @@ func (d Directory) Stat(ctx context.Context, key string) (Info, error) {
 		err = fs.ErrNotExist
 	}
 	if err != nil {
-		return Info{}, wrap(d, "looking up", key, fileError(err))
+		return Info{}, wrap(d, "looking up", key, fileError(err, "read"))
 	}
 	return Info{key, info.Size(), versionOf(info)}, nil
 }
@@ -106,7 +106,7 @@ func (d Directory) Put(ctx context.Context, key string, data []byte) error {
 	if err == nil {
 		err = d.write(ctx, key, data, os.Rename)
 	}
-	return wrap(d, "writing", key, fileError(err))
+	return wrap(d, "writing", key, fileError(err, "write"))
 }
 
 // PutIfAbsent implements Store: a name is given by a link, which is refused if it is taken.
@@ -115,7 +115,7 @@ func (d Directory) PutIfAbsent(ctx context.Context, key string, data []byte) err
 	if err == nil {
 		err = d.write(ctx, key, data, os.Link)
 	}
-	return wrap(d, "creating", key, fileError(err))
+	return wrap(d, "creating", key, fileError(err, "write"))
 }
 
 // write writes an object, which name gives its name.
@@ -177,7 +177,7 @@ func syncFolder(dir string) error {
 // List implements Store.
 func (d Directory) List(ctx context.Context, prefix, after string) ([]Info, error) {
 	all, err := within(ctx, d.calls, func() ([]Info, error) { return d.list(ctx, prefix, after) })
-	return all, wrap(d, "listing", prefix, fileError(err))
+	return all, wrap(d, "listing", prefix, fileError(err, "read"))
 }
 
 func (d Directory) list(ctx context.Context, prefix, after string) (all []Info, err error) {
@@ -218,11 +218,11 @@ func (d Directory) Delete(ctx context.Context, key string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return wrap(d, "removing", key, fileError(err))
+	return wrap(d, "removing", key, fileError(err, "write"))
 }
 
-// fileError gives an error of the operating system its class.
-func fileError(err error) error {
+// fileError gives an error of the operating system its class: of one who wanted to read or to write.
+func fileError(err error, to string) error {
 	switch {
 	case err == nil, fault.ClassOf(err) != fault.Bug:
 		return err
@@ -231,7 +231,7 @@ func fileError(err error) error {
 	case errors.Is(err, fs.ErrExist):
 		return fault.As(fault.User, ErrExists)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return fault.Userf("%w: %w: give this user the right to write the folder", ErrDenied, err)
+		return fault.Userf("%w: %w: give this user the right to %s the folder", ErrDenied, err, to)
 	}
 	return fault.As(fault.Lost, err)
 }

@@ -61,7 +61,10 @@ func (e *Environment) Run(ctx context.Context, a Attempt) (o Outcome, err error)
 			return nil
 		}
 		data, err := s.taken(o.Reply.Bytes)
-		if err != nil {
+		switch {
+		case fault.ClassOf(err) == fault.Lost && err != nil:
+			return err
+		case err != nil:
 			s.process.retire("it wrote garbage")
 			o.Reply = Reply{Broken: garbage(err).Error()}
 			return nil

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,6 +111,7 @@ func (f *Function) sit(ctx context.Context, s *seat, w work, tries int, take fun
 	select {
 	case a := <-j.done:
 		defer f.env.release(s)
+		a.death = cmp.Or(a.death, s.process.lacking(a.reply))
 		return take(s, a)
 	case <-ctx.Done():
 		if !s.process.leave(j) {
@@ -157,6 +159,9 @@ func (f *Function) read(a answer, r rows, memory func(bytes int) ([]byte, error)
 		return result{}, fmt.Errorf("function %s: %s: %w: %s", f.use.Name, r.named(), errRaised, a.reply.Raised)
 	}
 	done, err := f.decode(memory, a.reply, r)
+	if fault.ClassOf(err) == fault.Lost && err != nil {
+		return result{}, fmt.Errorf("function %s: %s: %w", f.use.Name, r.named(), err)
+	}
 	if err != nil && !errors.Is(err, errTooMany) {
 		err = garbage(err)
 	}

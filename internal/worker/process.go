@@ -90,6 +90,7 @@ type Reply struct {
 	Errors         []RowError
 	Raised, Broken string
 	Setup          bool // that is what is broken
+	Errno          int  // what is broken is that its machine has no more of something; 0: it is not
 }
 
 // RowError is why a row of a batch was not mapped.
@@ -167,7 +168,7 @@ func (s *seat) taken(n int) ([]byte, error) {
 		return nil, fmt.Errorf("a batch of %d bytes", n)
 	}
 	if err := s.out.view(n); err != nil {
-		return nil, err
+		return nil, usedUp(err)
 	}
 	return s.out.data[:n], nil
 }

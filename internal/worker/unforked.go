@@ -92,17 +92,21 @@ func (e *Environment) dismiss() {
 	})
 }
 
-// limits are what a system says when there is no more of something, and where to look then.
-var limits = []struct {
+// limit is one of the system.
+type limit struct {
 	errno syscall.Errno
 	look  string
-}{
-	{syscall.EFBIG, "the limit on the size of files (ulimit -f) is below the memory that a worker shares, which is 2 MiB at least and as much as the largest batch: raise it"},
+}
+
+// limits are what a system says when there is no more of something, and where to look then.
+var limits = []limit{
+	{syscall.EFBIG, "the limit on the size of files (ulimit -f) is below the memory that a worker shares, which is 2 MiB at least and as much as the largest batch, or below a file that a function writes: raise it"},
 	{syscall.EMFILE, "this process has as many files open as it may (ulimit -n): raise that, or lower resources.python_workers"},
 	{syscall.ENFILE, "all processes of this machine have as many files open as they may: raise fs.file-max (sysctl)"},
 	{syscall.EAGAIN, "there are as many processes and threads as there may be, of this user (ulimit -u) or of this container (pids.max of its control group): raise that, or lower resources.python_workers"},
 	{syscall.ENOMEM, "there is no memory for it: look at the limits of the container and of the process (ulimit -v), and at vm.overcommit_memory (sysctl), or lower resources.python_workers"},
-	{syscall.ENOSPC, "there is no room in the folder for temporary files (TMPDIR): free some"},
+	{syscall.ENOSPC, "there is no room in the folder for temporary files (TMPDIR), or where a function writes: free some"},
+	{syscall.EDQUOT, "this user has no more room in the folder for temporary files (TMPDIR), or where a function writes (its quota): free some, or raise the quota"},
 }
 
 // usedUp makes an error of what is used up one of class lost, and adds where to look.
@@ -113,4 +117,18 @@ func usedUp(err error) error {
 		}
 	}
 	return err
+}
+
+// lacking is the death of a worker that says that its machine has no more of something; nil if it does not. No row is to blame:
+// the worker is ended, and the rows are tried again, as after one that something else ended.
+func (p *process) lacking(r Reply) *Death {
+	if r.Errno == 0 {
+		return nil
+	}
+	why := r.Broken
+	if at := slices.IndexFunc(limits, func(l limit) bool { return l.errno == syscall.Errno(r.Errno) }); at >= 0 {
+		why += ": " + limits[at].look
+	}
+	p.retire(why)
+	return &Death{Why: why, Working: true, Outside: true}
 }

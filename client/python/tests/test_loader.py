@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import threading
 
 import fake
@@ -263,12 +265,33 @@ def test_tls_files_that_are_none_are_not_waited_with(tmp_path, monkeypatch, opti
         ({"tls_cert": 5, "tls_key": 6}, "tls_cert is 5: give a path"),
         ({"access_key_file": 5}, "access_key_file is 5: give a path"),
         ({"shared_dir": 5}, "shared_dir is 5: give a path"),
+        ({"shared_dir": b"a\0b"}, "shared_dir is .*: give a path"),
+        ({"shared_dir": b"/\xff"}, "shared_dir is .*: give a path in UTF-8"),
+        ({"tls_ca": "a\0b"}, "tls_ca is .*: give a path"),
+        ({"tls_cert": pathlib.Path("a\0b"), "tls_key": "b"}, "tls_cert is .*: give a path"),
+        ({"access_key_file": "a\0b"}, "access_key_file is .*: give a path"),
+        ({"access_key_file": "\ud800"}, "access_key_file is .*: give a path"),
     ],
 )
 def test_arguments_that_cannot_be_right(monkeypatch, options, words):
     monkeypatch.delenv("MILLRACE_ADDR", raising=False)
     with pytest.raises(millrace.UserError, match=words):
         millrace.connect(**{"address": "localhost:1", "dp_rank": 0, **options})
+
+
+@pytest.mark.parametrize("path", ["/a", b"/a", pathlib.Path("/a"), b"/\xff"], ids=repr)
+def test_paths_of_any_kind(path):
+    names = ("access_key_file", "tls_ca", "tls_cert", "tls_key")
+    config = millrace.connect("localhost:1", dp_rank=0, **dict.fromkeys(names, path))._config
+    for found in (config.access_key_file, *config.tls):
+        assert found == os.fsdecode(path)
+        assert type(found) is str
+
+
+@pytest.mark.parametrize("path", ["none", b"none", pathlib.Path("none")], ids=repr)
+def test_shared_dir_of_any_kind(path):
+    loader = millrace.connect("localhost:1", dp_rank=0, shared_dir=path)
+    assert loader._config.shared_dir == "none"
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])

@@ -125,7 +125,7 @@ func (c *content) each(ctx context.Context, from, to uint64, chain [32]byte, fn 
 	var at pack
 	for slot := from; slot < to; slot++ {
 		data, err := c.read(ctx, slot, &at)
-		if fault.ClassOf(err) == fault.Lost {
+		if unread(err) {
 			return err
 		}
 		var s *segment
@@ -191,7 +191,7 @@ func (c *content) unpack(ctx context.Context, slot uint64) (pack, error) {
 			continue
 		}
 		data, err := c.store.Get(ctx, r.name(), object.Whole)
-		if fault.ClassOf(err) == fault.Lost {
+		if unread(err) {
 			return pack{}, err
 		}
 		if err != nil {
@@ -204,10 +204,14 @@ func (c *content) unpack(ctx context.Context, slot uint64) (pack, error) {
 	return pack{}, nil
 }
 
-// broken is the error for a slot whose segment or key frame is damaged or missing. What cannot be read now, or by whom has
-// no right to, is another matter.
+// unread reports whether an error says nothing of what an object holds: it cannot be read now, or by whom has no right to.
+func unread(err error) bool {
+	return err != nil && (fault.ClassOf(err) == fault.Lost || errors.Is(err, object.ErrDenied))
+}
+
+// broken is the error for a slot whose segment or key frame is damaged or missing. What is unread is another matter.
 func (c *content) broken(slot uint64, err error) error {
-	if fault.ClassOf(err) == fault.Lost || errors.Is(err, object.ErrDenied) {
+	if unread(err) {
 		return err
 	}
 	if errors.Is(err, object.ErrNotExist) {
@@ -249,7 +253,7 @@ func (c *content) load(ctx context.Context) (*state, error) {
 				return st, nil
 			}
 		}
-		if fault.ClassOf(err) == fault.Lost {
+		if unread(err) {
 			return nil, err
 		}
 		damage = cmp.Or(damage, err)
@@ -299,7 +303,7 @@ func (st *state) trimmed() bool {
 // loadFirst reads a mirror from its first segment on, a fence, which says whose it is.
 func (c *content) loadFirst(ctx context.Context) (*state, error) {
 	data, err := c.store.Get(ctx, segmentName(0), object.Whole)
-	if fault.ClassOf(err) == fault.Lost {
+	if unread(err) {
 		return nil, err
 	}
 	var s *segment

@@ -27,7 +27,7 @@ type Report struct {
 const checkTries = 16
 
 // Check reads all of a mirror, which may be written meanwhile. An error is of class
-// fault.Lost, or of class fault.User if there is no mirror.
+// fault.Lost, or of class fault.User if there is no mirror, or access to it is denied.
 func Check(ctx context.Context, store object.Store) (*Report, error) {
 	for again := 1; ; again++ {
 		c, err := contentOf(ctx, store)
@@ -61,7 +61,7 @@ func (c *content) check(ctx context.Context) (*Report, error) {
 	r := &Report{Slots: c.end(), Frames: c.frames, Packs: len(c.runs)}
 	for _, slot := range c.frames {
 		_, err := c.readFrame(ctx, slot)
-		if fault.ClassOf(err) == fault.Lost {
+		if unread(err) {
 			return nil, err
 		}
 		if err != nil {
@@ -70,7 +70,7 @@ func (c *content) check(ctx context.Context) (*Report, error) {
 	}
 	for _, p := range c.runs {
 		data, err := c.store.Get(ctx, p.name(), object.Whole)
-		if fault.ClassOf(err) == fault.Lost {
+		if unread(err) {
 			return nil, err
 		}
 		if err == nil {
@@ -91,7 +91,7 @@ func (c *content) check(ctx context.Context) (*Report, error) {
 		if err == nil && known {
 			err = s.follows(slot, chain)
 		}
-		if fault.ClassOf(err) == fault.Lost {
+		if unread(err) {
 			return nil, err
 		}
 		if known = err == nil; known {
@@ -101,7 +101,7 @@ func (c *content) check(ctx context.Context) (*Report, error) {
 		}
 	}
 	st, err := c.load(ctx)
-	if fault.ClassOf(err) == fault.Lost {
+	if unread(err) {
 		return nil, err
 	}
 	if r.Readable = err; err == nil {
@@ -196,7 +196,7 @@ func Repair(ctx context.Context, opts Options) (did string, err error) {
 	}
 	st, err := c.load(ctx)
 	switch {
-	case fault.ClassOf(err) == fault.Lost:
+	case unread(err):
 		return "", err
 	case err != nil:
 		return mend(ctx, opts, c, err)
@@ -231,7 +231,7 @@ func (c *content) whole(ctx context.Context) (bool, error) {
 		}
 		return nil
 	})
-	if fault.ClassOf(err) == fault.Lost {
+	if unread(err) {
 		return false, err
 	}
 	return whole && err == nil, nil
@@ -265,6 +265,9 @@ func mend(ctx context.Context, opts Options, c *content, damage error) (string, 
 	}
 	var at pack
 	data, err := c.read(ctx, place.Slot-1, &at)
+	if unread(err) {
+		return "", err
+	}
 	if err != nil || next(data) != place.Chain {
 		return "", fmt.Errorf("%w; the folder %s cannot replace it: the mirror's last segment is damaged too, or another planner's", damage, opts.Dir)
 	}

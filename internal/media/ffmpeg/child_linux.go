@@ -43,3 +43,16 @@ func memoryOf(pid int) (resident, own int64) {
 	ofFiles, _ := strconv.ParseInt(fields[2], 10, 64)
 	return pages * int64(os.Getpagesize()), (pages - ofFiles) * int64(os.Getpagesize())
 }
+
+// memoryBounded reports whether a process here may be refused memory that others would get: where nothing is bounded, only what
+// is far more than the machine has is refused.
+func memoryBounded() bool {
+	for _, resource := range []int{unix.RLIMIT_AS, unix.RLIMIT_DATA} {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(resource, &limit); err == nil && limit.Cur != unix.RLIM_INFINITY {
+			return true
+		}
+	}
+	mode, _ := os.ReadFile("/proc/sys/vm/overcommit_memory")
+	return strings.TrimSpace(string(mode)) == "2"
+}

@@ -28,3 +28,6 @@ func expendable(int) {}
 
 // memoryOf is not known here.
 func memoryOf(int) (resident, own int64) { return 0, 0 }
+
+// memoryBounded is not known here.
+func memoryBounded() bool { return false }

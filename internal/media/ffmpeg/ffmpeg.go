@@ -16,7 +16,8 @@
 //
 // What FFmpeg refuses, and output beyond the limit, are of class fault.User and of the
 // file alone. A child that takes too long, or too much memory, is killed: that depends on
-// the machine, and is of class fault.Lost. So is one that outgrows its share of a memory.Room.
+// the machine, and is of class fault.Lost. So is one that outgrows its share of a memory.Room, and one that
+// cannot begin or go on for a limit of the machine, such as that of open files.
 package ffmpeg
 
 import (
@@ -215,7 +216,7 @@ const maxWords = 64 << 10
 func (t *Tool) run(ctx context.Context, program string, data []byte, args []string, out io.Writer, said *limited, l Limits) error {
 	in, err := inMemory(data)
 	if err != nil {
-		return fault.Lostf("making the input of ffmpeg: %w", err)
+		return usedUp("making the input of ffmpeg", err)
 	}
 	defer in.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, l.Time, fault.Lostf("ffmpeg took longer than %v", l.Time))
@@ -231,7 +232,7 @@ func (t *Tool) run(ctx context.Context, program string, data []byte, args []stri
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
-		return fault.Lostf("starting ffmpeg: %w", err)
+		return usedUp("starting ffmpeg", err)
 	}
 	expendable(cmd.Process.Pid)
 	done := make(chan struct{})
@@ -258,6 +259,9 @@ func failure(ctx context.Context, err error, said []byte) error {
 	case err == nil:
 		return nil
 	case stopped && exit.Exited():
+		if why := lacking(said, memoryBounded()); why != "" {
+			return fault.Lostf("ffmpeg: %s", why)
+		}
 		return fault.Userf("ffmpeg refuses it: %s", words(said))
 	}
 	return fault.Lostf("ffmpeg: %w: %s", err, words(said))

@@ -150,6 +150,9 @@ func (w *Writer) openLog(root [32]byte) (checkpoint.Log, error) {
 		t.log = nil
 	}
 	log, err := w.opts.openLog(root)
+	if errors.Is(err, checkpoint.ErrInUse) { // nobody had it open when this planner started
+		return nil, fault.Lostf("another planner %w the log since this one started, which ends: %w; or have this one stand by (millrace planner --standby)", checkpoint.ErrDeposed, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +171,10 @@ func (w *Writer) fence(log checkpoint.Log) error {
 			return err
 		}
 	}
-	return fault.Lostf("another planner (epoch %d) %w the log in %s since this one started: this one ends: start it again when the other one has ended, or have it stand by (millrace planner --standby)",
-		log.Epoch(), checkpoint.ErrDeposed, w.opts.Dir)
+	what := "log in " + w.opts.Dir
+	if w.opts.Mirror != "" { // the folder may be this planner's alone
+		what = "mirror " + w.opts.Mirror
+	}
+	return fault.Lostf("another planner (epoch %d) %w the %s since this one started: this one ends: start it again when the other one has ended, or have it stand by (millrace planner --standby)",
+		log.Epoch(), checkpoint.ErrDeposed, what)
 }

@@ -276,19 +276,22 @@ func TestBegunAtOnce(t *testing.T) {
 		}
 		return log
 	}
-	want := func(what string, err error) {
-		if fault.ClassOf(err) != fault.Lost || !errors.Is(err, checkpoint.ErrDeposed) || !strings.Contains(err.Error(), "(epoch 1) has taken over the log in log") {
-			t.Errorf("%s: class %v, %v", what, fault.ClassOf(err), err)
+	want := func(what string, err error, words string) {
+		if fault.ClassOf(err) != fault.Lost || !errors.Is(err, checkpoint.ErrDeposed) || !strings.Contains(err.Error(), words) {
+			t.Errorf("%s: class %v, %v, want words of %q", what, fault.ClassOf(err), err, words)
 		}
 	}
 
 	folder := &Options{Dir: "log", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)}
 	first, second := start(folder), start(folder)
-	if err := begin(first).Close(); err != nil {
+	log := begin(first)
+	_, err := second.openLog(root)
+	want("a folder that is in use", err, "has taken over the log since this one started, which ends: the log in log is open already, in ")
+	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := second.openLog(root)
-	want("a folder", err)
+	_, err = second.openLog(root)
+	want("a folder", err, "(epoch 1) has taken over the log in log since")
 
 	for _, between := range []bool{false, true} {
 		url := "file://" + t.TempDir()
@@ -303,11 +306,11 @@ func TestBegunAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			log = begin(first)
-			want("a mirror, in between", errors.Join(second.fence(opened), opened.Close()))
+			want("a mirror, in between", errors.Join(second.fence(opened), opened.Close()), "(epoch 1) has taken over the mirror "+url+" since")
 		} else {
 			log = begin(first)
 			_, err := second.openLog(root)
-			want("a mirror", err)
+			want("a mirror", err, "(epoch 1) has taken over the mirror "+url+" since")
 		}
 		if err := errors.Join(log.Append(0, []byte("record"), []byte("frame")), log.Close()); err != nil {
 			t.Errorf("the planner that has the log: %v", err)

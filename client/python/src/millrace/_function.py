@@ -9,6 +9,7 @@ what a function forks has to come out: the rows are its parent's.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import inspect
 import os
@@ -33,6 +34,11 @@ MAX_TEXT = 2000  # characters of an error: a message may hold a whole document
 MAX_FRAMES = 3  # of the user's traceback, the innermost
 # Of an object: it differs from run to run, and a row fails for the same reason in each.
 ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")  # not "byte 0xff"
+# Of a traceback, what is no frame of the user's.
+OWN = [
+    os.path.join(os.path.dirname(__file__), f"_{name}.py")
+    for name in ("function", "loaded", "worker")
+]
 RESOURCES = ("cpu", "gpu", "gpu_memory")
 
 Place = tuple[
@@ -42,6 +48,55 @@ Place = tuple[
 
 class DeclarationError(TypeError):
     """What a decorated function declares cannot be run."""
+
+
+class Lack(Exception):
+    """A worker could not do its own part of a call for lack of something of its machine."""
+
+    def __init__(self, error: OSError, what: str) -> None:
+        self.errno = error.errno or errno.ENOMEM
+        super().__init__(f"{what}: {error.strerror}")
+
+
+# What a system says when there is no more of something: files, processes, memory, room on a disk.
+LIMITS = tuple(
+    getattr(errno, name)
+    for name in ("EAGAIN", "EDQUOT", "EFBIG", "EMFILE", "ENFILE", "ENOMEM", "ENOSPC")
+    if hasattr(errno, name)
+)
+
+
+def memory_is_bounded() -> bool:
+    """Says whether a process here may be refused memory that it would get on another machine.
+
+    Elsewhere only what is far more than there is is refused, as decoders ask for that are given
+    a broken record.
+    """
+    try:
+        import resource  # which Windows has not
+
+        limits = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+        if any(resource.getrlimit(one)[0] != resource.RLIM_INFINITY for one in limits):
+            return True
+        with open("/proc/sys/vm/overcommit_memory") as mode:
+            return mode.read().strip() == "2"
+    except (ImportError, OSError):
+        return False
+
+
+def lacking(error: BaseException) -> int:
+    """The number of the system's error if its machine has no more of something; 0 otherwise.
+
+    It is no row's fault: a record that is bad here has to be bad on every machine.
+    """
+    if isinstance(error, Lack):
+        return error.errno
+    if isinstance(error, MemoryError):
+        return errno.ENOMEM if memory_is_bounded() else 0
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":
+        return errno.EAGAIN
+    number = isinstance(error, OSError) and error.errno
+    return number if number and number in LIMITS else 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +142,10 @@ class Function:
         return call
 
     def run(self, call: Callable[..., Any], batch: Reader, place: Place, most: int = 0) -> Result:
-        """Maps a batch, or the first rows of it that give more than most bytes."""
+        """Maps a batch, or the first rows of it that give more than most bytes.
+
+        An error that is no row's, of what lacking() says, is raised.
+        """
         columns = batch.columns(self.kind == "map_batches")
         for i, column in enumerate(self.inputs):
             if column.default is not None:
@@ -113,7 +171,7 @@ class Function:
             try:
                 made = self._made(call(*row))
             except BaseException as error:
-                if os.getpid() != process:
+                if os.getpid() != process or lacking(error):
                     raise
                 result.errors.append((i, said(error)))
                 continue
@@ -201,7 +259,7 @@ class Function:
                     return result
                 batch_add(result.batch, values, column)
         except BaseException as error:
-            if os.getpid() != process:
+            if os.getpid() != process or lacking(error):
                 raise
             result.batch = Batch(0)
             result.raised = said(error)
@@ -249,9 +307,9 @@ class Generators:
 
 def said(error: BaseException) -> str:
     """An exception as one line: type, message, and the user's innermost frames."""
-    if isinstance(error, Misfit):
+    if isinstance(error, (Misfit, Lack)):
         return clipped(str(error))
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in OWN]
     where = "; ".join(
         f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno} in {f.name}: {f.line or ''}".rstrip(": ")
         for f in frames[-MAX_FRAMES:]

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from millrace._columns import Reader
-from millrace._function import said
+from millrace._function import Lack, lacking, said
 from millrace._loaded import ChangedError, Files, Functions
 from millrace._missing import explained
 
@@ -99,13 +99,18 @@ class Shared:
 
     def __init__(self, file: int) -> None:
         self._file = file
-        self._map = mmap.mmap(file, os.fstat(file).st_size)
+        self._map: mmap.mmap | None = None
 
     def sized(self, size: int, grow: bool) -> mmap.mmap:
-        if size > len(self._map):
-            if grow:
+        """The memory, of at least size bytes. Raises Lack if the system gives no more."""
+        try:
+            has = os.fstat(self._file).st_size if self._map is None else len(self._map)
+            if size > has and grow:
                 os.ftruncate(self._file, size)
-            self._map = mmap.mmap(self._file, size)
+            if size > has or self._map is None:
+                self._map = mmap.mmap(self._file, max(size, has))
+        except OSError as error:
+            raise Lack(error, f"growing shared memory to {size} bytes") from error
         return self._map
 
 
@@ -175,7 +180,7 @@ class Server:
         except OSError as error:  # the workers that are there go on
             pid, failed = -1, error.errno or errno.EAGAIN
         if pid == 0:
-            code = 1
+            code, worker = 1, os.getpid()
             try:
                 os.setpgid(0, 0)
                 die_with(server)
@@ -188,8 +193,11 @@ class Server:
                 code = 0
             except SystemExit as end:
                 code = status(end)
-            except BaseException:
+            except BaseException as error:
                 sys.excepthook(*sys.exc_info())
+                if os.getpid() == worker and lacking(error):
+                    flush()
+                    end_from_outside()
             finally:
                 flush()
                 os._exit(code)
@@ -338,7 +346,7 @@ def work(files: list[int], functions: Functions) -> None:
         if frame["op"] == "setup":
             wire.send(setup(functions, frame["function"]))
         else:
-            wire.send(answer(functions, frame, *slots[frame["slot"]]))
+            wire.send(answered(functions, frame, *slots[frame["slot"]]))
 
 
 def check(functions: Functions, frame: Frame) -> None:
@@ -354,6 +362,11 @@ def check(functions: Functions, frame: Frame) -> None:
     except ChangedError as error:
         why = str(error)
     print(why + ": another worker has what was imported", file=sys.stderr)
+    end_from_outside()
+
+
+def end_from_outside() -> None:
+    """Ends this process as another one would, so that no row is to blame."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -370,9 +383,20 @@ def setup(functions: Functions, name: str) -> Frame:
     except BaseException as error:
         if os.getpid() != process:
             raise
-        return {"broken": f"its setup failed: {said(error)}"}
+        return {"broken": f"its setup failed: {said(error)}"}  # the call that is due says why
     leave(process)
     return {}
+
+
+def answered(functions: Functions, frame: Frame, given: Shared, taken: Shared) -> Frame:
+    """An answer, or that this machine has no more of something, which is no row's fault."""
+    process = os.getpid()
+    try:
+        return answer(functions, frame, given, taken)
+    except Exception as error:
+        if os.getpid() != process or not lacking(error):
+            raise
+        return {"broken": said(error), "errno": lacking(error)}
 
 
 def answer(functions: Functions, frame: Frame, given: Shared, taken: Shared) -> Frame:
@@ -381,7 +405,7 @@ def answer(functions: Functions, frame: Frame, given: Shared, taken: Shared) -> 
     try:
         call = functions.start(frame["function"])
     except BaseException as error:
-        if os.getpid() != process:
+        if os.getpid() != process or lacking(error):
             raise
         return {"broken": f"its setup failed: {said(error)}", "setup": True}
     view = memoryview(given.sized(frame["bytes"], False)).toreadonly()

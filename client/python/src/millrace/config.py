@@ -39,10 +39,17 @@ def text(what: str, value: Any) -> str:
     raise UserError(f"{what} is {value!r}: give a str, or leave it out")
 
 
-def check_path(what: str, value: Any) -> None:
-    """Raises UserError for what is no path; None is fine."""
-    if value is not None and not isinstance(value, (str, bytes, os.PathLike)):
-        raise UserError(f"{what} is {value!r}: give a path, or leave it out")
+def check_path(what: str, value: Any) -> str | None:
+    """Returns a path as a str, None for None. Raises UserError for what no file can have."""
+    if value is None:
+        return None
+    try:
+        path = os.fsdecode(value)
+        if b"\0" not in os.fsencode(path):
+            return path
+    except (TypeError, ValueError):  # no path; text that the system has no bytes for
+        pass
+    raise UserError(f"{what} is {value!r}: give a path, or leave it out")
 
 
 def whole(what: str, value: Any) -> int:
@@ -122,12 +129,12 @@ class TLS(NamedTuple):
         """Says whether connections use TLS."""
         return bool(self.ca or self.cert)
 
-    def check(self) -> None:
-        """Raises UserError for what are no paths, and for half a pair."""
-        for what, value in self._asdict().items():
-            check_path(f"tls_{what}", value)
+    def check(self) -> TLS:
+        """Returns the paths as text. Raises UserError for what are none, and for half a pair."""
+        paths = [check_path(f"tls_{what}", value) for what, value in self._asdict().items()]
         if bool(self.cert) != bool(self.key):
             raise UserError("tls_cert and tls_key go together: give both or neither")
+        return TLS(*paths)
 
 
 # How batches come: in memory shared with the constructor, on one stream for all steps, or by a
@@ -183,9 +190,17 @@ class Config:
             raise UserError(f"way is {self.way!r}: give {', '.join(WAYS[1:])}, or leave it out")
         if self.start not in ("", BEGINNING):
             raise UserError(f"start is {self.start!r}: give {BEGINNING!r}, or leave it out")
-        self.tls.check()
-        check_path("access_key_file", self.access_key_file)
-        check_path("shared_dir", self.shared_dir)
+        for name, path in (
+            ("tls", self.tls.check()),
+            ("access_key_file", check_path("access_key_file", self.access_key_file)),
+            ("shared_dir", check_path("shared_dir", self.shared_dir) or ""),
+        ):
+            object.__setattr__(self, name, path)
+        if any("\ud800" <= c <= "\udfff" for c in self.shared_dir):
+            raise UserError(
+                f"shared_dir is {self.shared_dir!r}: it is sent to the constructor as UTF-8: give "
+                "a path in UTF-8"
+            )
 
     def axis(self, name: str) -> Rank:
         """Returns this rank's place on the axis called name."""
