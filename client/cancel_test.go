@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -10,30 +9,7 @@ import (
 
 	"github.com/millrace-data/millrace/client"
 	"github.com/millrace-data/millrace/internal/fault"
-	pb "github.com/millrace-data/millrace/internal/proto"
-	"github.com/millrace-data/millrace/internal/rpc"
 )
-
-// acknowledged is how many steps all ranks of a service are done with.
-func acknowledged(ctx context.Context, t *testing.T, address string) int64 {
-	t.Helper()
-	conn, err := rpc.Dial(address, client.Security{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	reply, err := pb.NewPlannerClient(conn).Status(ctx, &pb.StatusRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var status struct {
-		Acked int64 `json:"steps_acked"`
-	}
-	if err := json.Unmarshal(reply.Json, &status); err != nil {
-		t.Fatal(err)
-	}
-	return status.Acked
-}
 
 // TestCancelled: however steps come, Next says that its context has ended, before it waits or while it does, and the client goes on
 // afterwards; Close has the service know of the last batch that such a call acknowledged.
@@ -57,9 +33,9 @@ func TestCancelled(t *testing.T) {
 					if err := c.Close(); err != nil {
 						t.Error(err)
 					}
-					for end := time.Now().Add(time.Minute); acknowledged(ctx, t, address) != 2; time.Sleep(10 * time.Millisecond) {
+					for end := time.Now().Add(time.Minute); statusOf(ctx, t, address).Acked != 2; time.Sleep(10 * time.Millisecond) {
 						if time.Now().After(end) {
-							t.Fatalf("%d steps are acknowledged, want 2", acknowledged(ctx, t, address))
+							t.Fatalf("%d steps are acknowledged, want 2", statusOf(ctx, t, address).Acked)
 						}
 					}
 				})

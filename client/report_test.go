@@ -61,6 +61,7 @@ func withServiceOf(t *testing.T, spec string, use func(ctx context.Context, addr
 type status struct {
 	Changes     []string
 	Calibration string
+	Acked       int64 `json:"steps_acked"` // by all ranks
 }
 
 func statusOf(ctx context.Context, t *testing.T, address string) (s status) {

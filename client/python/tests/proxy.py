@@ -67,11 +67,13 @@ class Proxy:
 
     def _carry(self, number, of, to, down):
         with contextlib.suppress(OSError):
-            while data := of.recv(1 << 8 if down and self.rate else 1 << 16):
+            while data := of.recv(1 << 16):
                 if number <= self._dead or self._silent:
                     continue
-                if down and self.rate:
-                    time.sleep(len(data) / self.rate)
+                while down and self.rate and data:  # however much came at once
+                    time.sleep(len(data[: 1 << 8]) / self.rate)
+                    to.sendall(data[: 1 << 8])
+                    data = data[1 << 8 :]
                 to.sendall(data)
         with contextlib.suppress(OSError):
             to.shutdown(socket.SHUT_RDWR)

@@ -8,8 +8,8 @@ import (
 
 // TestSlow: of a write that takes long there is one warning, and one of its end.
 func TestSlow(t *testing.T) {
-	told := make(warnings, 10)
-	w := &Writer{opts: Options{Dir: "log", Logger: slog.New(told)}}
+	told := make(lines, 10)
+	w := &Writer{opts: Options{Dir: "log", Logger: slog.New(warnings{told})}}
 	for _, c := range []struct {
 		taken time.Duration
 		want  string

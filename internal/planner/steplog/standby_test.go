@@ -53,8 +53,8 @@ func TestStandbyOutlasts(t *testing.T) {
 				if err := os.Symlink(filepath.Base(path), path); err != nil { // which leads to itself
 					t.Fatal(err)
 				}
-				warned := make(warnings, 100)
-				opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: "file://" + folder, Logger: slog.New(warned)}
+				warned := make(lines, 100)
+				opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: "file://" + folder, Logger: slog.New(warnings{warned})}
 				start := func() (taken Taken, err error) {
 					if err = opts.Prove(t.Context()); err == nil {
 						taken, err = Take(t.Context(), &opts)
@@ -103,8 +103,8 @@ func TestStandbyBlind(t *testing.T) {
 		if err := os.Symlink("lease", lease); err != nil { // which leads to itself
 			t.Fatal(err)
 		}
-		warned := make(warnings, 100)
-		opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: "file://" + folder, Logger: slog.New(warned), Standby: true}
+		warned := make(lines, 100)
+		opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: "file://" + folder, Logger: slog.New(warnings{warned}), Standby: true}
 		took := make(chan Taken)
 		go func() {
 			taken, err := Take(t.Context(), &opts)
@@ -141,8 +141,8 @@ func TestStandbyStopped(t *testing.T) {
 		if err := os.Symlink("segment", filepath.Join(folder, "segment")); err != nil {
 			t.Fatal(err)
 		}
-		warned := make(warnings, 100)
-		opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: "file://" + folder, Logger: slog.New(warned), Standby: true}
+		warned := make(lines, 100)
+		opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: "file://" + folder, Logger: slog.New(warnings{warned}), Standby: true}
 		ctx, stop := context.WithCancel(t.Context())
 		go func() {
 			<-warned
@@ -192,15 +192,7 @@ func (l lines) WithAttrs([]slog.Attr) slog.Handler { return l }
 
 func (l lines) WithGroup(string) slog.Handler { return l }
 
-// warnings is a logger's handler that keeps what is a warning.
-type warnings chan string
+// warnings keeps what is a warning.
+type warnings struct{ lines }
 
 func (w warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
-
-func (w warnings) Handle(_ context.Context, r slog.Record) error {
-	w <- r.Message
-	return nil
-}
-
-func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
-func (w warnings) WithGroup(string) slog.Handler      { return w }
