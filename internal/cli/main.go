@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -159,7 +160,7 @@ func run(args []string, names compile.Registry) int {
 	if len(c.WorkerPools) > 0 {
 		os.Setenv("MILLRACE_WORKER_POOLS", strings.Join(c.WorkerPools, ","))
 	}
-	functions := &functions.Set{Log: log, Workers: c.PythonWorkers, Pools: c.WorkerPools, Command: verb != "run" && interrupted(verb) != 0}
+	functions := &functions.Set{Log: log, Workers: c.PythonWorkers, Pools: c.WorkerPools, Command: verb != "run" && !serves(verb)}
 	defer functions.Close()
 	kctx.Bind(extensions{names, functions, c.LogFormat})
 	kctx.BindTo(ctx, (*context.Context)(nil))
@@ -168,7 +169,11 @@ func run(args []string, names compile.Registry) int {
 	if failed := stdout.failed(); failed != nil { // what ended the verb
 		return c.LogFormat.report(stderr, failed)
 	}
-	if code := interrupted(verb); ctx.Err() != nil && endsWith(err, code) {
+	code := exitInterrupted
+	if serves(verb) {
+		code = 0 // it is meant to be stopped so
+	}
+	if ctx.Err() != nil && endsWith(err, code) {
 		return code
 	}
 	return c.LogFormat.report(stderr, err)
@@ -236,13 +241,9 @@ func negatives(args []string) (all []string) {
 	return all
 }
 
-// interrupted is the exit code after a signal: servers are meant to be stopped so.
-func interrupted(verb string) int {
-	switch verb {
-	case "serve", "planner", "loader", "constructor", "sidecar", "workers":
-		return 0
-	}
-	return exitInterrupted
+// serves says whether a verb runs until it is stopped.
+func serves(verb string) bool {
+	return slices.Contains([]string{"serve", "planner", "loader", "constructor", "sidecar", "workers"}, verb)
 }
 
 // report prints an error, in one line, and returns its exit code.

@@ -62,7 +62,7 @@ func (e *Environment) Run(ctx context.Context, a Attempt) (o Outcome, err error)
 		}
 		data, err := s.taken(o.Reply.Bytes)
 		switch {
-		case fault.ClassOf(err) == fault.Lost && err != nil:
+		case fault.ClassOf(err) == fault.Lost:
 			return err
 		case err != nil:
 			s.process.retire("it wrote garbage")

@@ -159,7 +159,7 @@ func (f *Function) read(a answer, r rows, memory func(bytes int) ([]byte, error)
 		return result{}, fmt.Errorf("function %s: %s: %w: %s", f.use.Name, r.named(), errRaised, a.reply.Raised)
 	}
 	done, err := f.decode(memory, a.reply, r)
-	if fault.ClassOf(err) == fault.Lost && err != nil {
+	if fault.ClassOf(err) == fault.Lost {
 		return result{}, fmt.Errorf("function %s: %s: %w", f.use.Name, r.named(), err)
 	}
 	if err != nil && !errors.Is(err, errTooMany) {

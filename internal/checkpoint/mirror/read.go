@@ -206,7 +206,7 @@ func (c *content) unpack(ctx context.Context, slot uint64) (pack, error) {
 
 // unread reports whether an error says nothing of what an object holds: it cannot be read now, or by whom has no right to.
 func unread(err error) bool {
-	return err != nil && (fault.ClassOf(err) == fault.Lost || errors.Is(err, object.ErrDenied))
+	return fault.ClassOf(err) == fault.Lost || errors.Is(err, object.ErrDenied)
 }
 
 // broken is the error for a slot whose segment or key frame is damaged or missing. What is unread is another matter.

@@ -57,18 +57,19 @@ func (c *Core) holdup() Holdup {
 		d, _ := c.Unwritten()
 		return Holdup{Cause: CauseLog, Text: "the log in " + c.log.dir, Log: d}
 	}
-	if full := c.crowded(step); !all && full != "" {
-		slow, text := c.trainers()
-		return Holdup{Cause: CauseTrainers, Text: text + full, Ranks: true, Slow: slow}
-	}
-	if !all {
+	full := c.crowded(step)
+	if !all && full == "" {
 		return Holdup{Cause: CauseConstructor, Text: fmt.Sprintf("%d rows of step %d to be assembled", rows, step)}
 	}
 	slow, text := c.trainers()
+	if !all {
+		return Holdup{Cause: CauseTrainers, Text: text + full, Ranks: true, Slow: slow}
+	}
 	return Holdup{Cause: c.idleCause(), Text: text, Ranks: true, Slow: slow}
 }
 
-// crowded says that a constructor has no room for a step until ranks have finished others; "" if all have.
+// crowded says which constructor has no room for a step until ranks have finished others, as the end of a sentence; "" if
+// all have, as far as is known: they tell it each second.
 func (c *Core) crowded(step int64) string {
 	for _, m := range c.members.present() {
 		if l := m.lag; l.Generation == c.job.generation && l.Crowded == step+1 {
