@@ -82,6 +82,33 @@ def test_what_is_no_table():
             read(raw[:size])
 
 
+def answer(tables, raw):
+    """Returns all that a table says, or what is wrong with it."""
+    try:
+        table = tables.read(memoryview(raw))
+    except BugError as err:
+        return str(err)
+    layout = table.layout
+    return table[:8], table[9:], layout.parts, layout.sizes, layout.wide
+
+
+def test_a_layout_takes_from_the_last_one_what_is_alike():
+    draw, raw, tables = random.Random(2), golden(), Tables()
+    taken = refused = 0
+    for _ in range(3000):
+        other = bytearray(raw)
+        for _ in range(draw.randint(0, 2)):
+            other[draw.randrange(64, 344)] = draw.choice([0, 1, 2, 3, 4, 8])
+        before = tables._layout._entries
+        got = answer(tables, other)
+        assert got == answer(Tables(), other)
+        refused += isinstance(got, str)
+        kept = {id(entry) for entry in before}
+        now = tables._layout._entries
+        taken += now is not before and any(id(entry) in kept for entry in now)
+    assert taken > 100 and 100 < refused < 2900
+
+
 def test_random_bytes_are_refused_or_fit():
     draw, raw = random.Random(1), golden()
     for _ in range(3000):

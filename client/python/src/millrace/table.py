@@ -1,10 +1,10 @@
 """The table of a batch: which tensors it has, and where they lie in its body.
 
 Its bytes, of fixed width, are in docs/bytes.md. A reader keeps the layout that it saw last,
-which is all but sizes and places: as long as names, types and shapes are the same, it looks
-at no tensor's description again. A layout makes the arrays of a step from its body: those
-that travel as they are delivered are views of it, the others are widened into one other
-buffer. It copies nothing else, and knows nothing of how a table came.
+which is all but sizes and places: it looks again only at the descriptions of tensors that
+are not what they were in the step before, such as document offsets. A layout makes the arrays
+of a step from its body: those that travel as they are delivered are views of it, the others
+are widened into one other buffer. It copies nothing else, and knows nothing of how a table came.
 """
 
 from __future__ import annotations
@@ -76,6 +76,9 @@ class Place(NamedTuple):
         return self.wire == AS_INT32 or (self.wire == AS_IS and self.dtype == INT32)
 
 
+MODEL, KEPT_COLUMNS, IMAGES = range(3)  # the lists of a Part
+
+
 class Part(NamedTuple):
     """The tensors of a microbatch."""
 
@@ -118,10 +121,30 @@ class Choice(NamedTuple):
 ALL = Choice()
 
 
-class Layout:
-    """Names, types and shapes of the tensors of a step, and how to make arrays of them."""
+class Entry(NamedTuple):
+    """An entry of a layout, as it is read."""
 
-    def __init__(self, raw: bytes, tensors: int, microbatches: int, choice: Choice = ALL) -> None:
+    raw: tuple[int, ...]
+    place: Place
+    size: int  # in the body; of runs, -1
+    group: int  # which list of its Part it belongs to
+
+
+class Layout:
+    """Names, types and shapes of the tensors of a step, and how to make arrays of them.
+
+    Steps often differ in the shapes of a few tensors only, so what ``last``, the layout of the
+    step before, has alike is taken from it.
+    """
+
+    def __init__(
+        self,
+        raw: bytes,
+        tensors: int,
+        microbatches: int,
+        choice: Choice = ALL,
+        last: Layout | None = None,
+    ) -> None:
         """Raises BugError for what no table has, UserError for what the choice has beyond it."""
         self.raw = raw
         self.tensors, self.microbatches = tensors, microbatches
@@ -130,8 +153,12 @@ class Layout:
         self.parts = [Part([], [], []) for _ in range(microbatches)]
         self._firsts: dict[int, Place] = {}  # tensors of microbatches
         self._runs: dict[int, Runs] = {}  # by tensor: those of the last step
+        self._entries: list[Entry] = []
         entries = ENTRY.size * tensors
-        names = _names(raw[entries:], tensors)
+        self._names_raw = raw[entries:]
+        alike = last is not None and (tensors, self._names_raw) == (last.tensors, last._names_raw)
+        known = last._entries if last is not None and alike else []
+        names = _names(self._names_raw, tensors)
         self._choice = choice
         self._model: dict[str, None] = {}  # names of the model's tensors, in order
         before = 0
@@ -139,38 +166,46 @@ class Layout:
             if not before <= entry[3] < microbatches or entry[0] >= len(names):
                 raise BugError(f"tensor {number} of a table is {entry}")
             before = entry[3]
-            self._add(number, names[entry[0]], entry)
+            if known and known[number].raw == entry and known[number].place.wide == self.wide:
+                self._add(known[number])
+            else:
+                self._add(self._read(number, names[entry[0]], entry))
         if microbatches:
             choice.check(self._model)
 
-    def _add(self, number: int, name: str, entry: tuple[int, ...]) -> None:
-        _, code, wire, microbatch, dims, zero, *shape = entry
+    def _read(self, number: int, name: str, entry: tuple[int, ...]) -> Entry:
+        _, code, wire, _, dims, zero, *shape = entry
         dtype = DTYPES[code] if wire < len(CODES) and code in CODES[wire] else None
         if dtype is None or dims > len(shape) or any(shape[dims:]) or zero:
             raise BugError(f"tensor {name} of a table is {entry}")
         elements = math.prod(shape[:dims])
-        if wire in (AS_RUNS, AS_COPIES):
-            self.sizes.append(-1)
-        else:
-            self.sizes.append(elements * (dtype.itemsize if wire == AS_IS else INT32.itemsize))
-        part = self.parts[microbatch]
-        to: list[Place] | None  # None: it is left out
+        size = -1
+        if wire not in (AS_RUNS, AS_COPIES):
+            size = elements * (dtype.itemsize if wire == AS_IS else INT32.itemsize)
+        group = MODEL
         if name.startswith(KEPT):
-            to = part.kept
+            group = KEPT_COLUMNS
         elif name.startswith(IMAGE):
-            name, to = name[len(IMAGE) :], part.images
-        else:
-            self._model[name] = None
-            to = part.model if self._choice.has(name) else None
+            name, group = name[len(IMAGE) :], IMAGES
         place = Place(number, name, dtype, wire, tuple(shape[:dims]), elements, self.wide)
+        return Entry(entry, place, size, group)
+
+    def _add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self.sizes.append(entry.size)
+        place, microbatch = entry.place, entry.raw[3]
         first = self._firsts.setdefault(microbatch, place)
-        if wire == AS_COPIES and not first.narrow:
-            raise BugError(f"tensor {name} of a table has copies of {first.name}, which is {first}")
-        if to is None:  # what is a copy of it is made all the same
-            return
-        to.append(place)
-        if wire != AS_IS:
-            self.wide += -(-elements * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        if place.wire == AS_COPIES and not first.narrow:
+            raise BugError(
+                f"tensor {place.name} of a table has copies of {first.name}, which is {first}"
+            )
+        if entry.group == MODEL:
+            self._model[place.name] = None
+            if not self._choice.has(place.name):  # what is a copy of it is made all the same
+                return
+        self.parts[microbatch][entry.group].append(place)
+        if place.wire != AS_IS:
+            self.wide += -(-place.elements * place.dtype.itemsize // ALIGNMENT) * ALIGNMENT
             if self.wide > MOST:
                 raise BugError(f"the tensors of a table have more than {MOST} bytes")
 
@@ -191,15 +226,15 @@ class Layout:
         Of a body that is read-only, small arrays are copies. What is widened lies in spares.
         """
         wide = spares.take(self.wide)
-        copied = 0 if body.flags.writeable else SMALL
+        small = 0 if body.flags.writeable else SMALL
 
-        def make(place: Place) -> Any:
+        def make(place: Place, microbatch: int) -> Any:
             number, name, dtype, wire, shape, elements, at = place
             if wire == AS_IS:
                 array: Any = np.ndarray(shape, dtype, body, places[2 * number])
-                if places[2 * number + 1] < copied:
-                    array = array.copy()
-                return int(array) if name in NUMBERS and not shape else array
+                if name in NUMBERS and not shape:
+                    return int(array)
+                return array.copy() if places[2 * number + 1] < small else array
             array = np.ndarray(elements, dtype, wide, at)
             offset = places[2 * number]
             if wire == AS_INT32:
@@ -209,17 +244,17 @@ class Layout:
                 runs = self._runs.get(number)
                 if runs is None or runs.raw != raw:
                     self._runs[number] = runs = Runs(raw, shape[0] if shape else 1, name)
-                runs.write(array, ids if wire == AS_COPIES else NO_IDS)
+                copied = self._ids(microbatch, body, places) if wire == AS_COPIES else NO_IDS
+                runs.write(array, copied)
             return array.reshape(shape)
 
         made = []
         for microbatch, part in enumerate(self.parts):
-            ids = self._ids(microbatch, body, places)
             made.append(
                 Arrays(
-                    {place.name: make(place) for place in part.model},
-                    {place.name: make(place) for place in part.kept},
-                    {place.name: make(place) for place in part.images},
+                    {place.name: make(place, microbatch) for place in part.model},
+                    {place.name: make(place, microbatch) for place in part.kept},
+                    {place.name: make(place, microbatch) for place in part.images},
                 )
             )
         return made
@@ -302,7 +337,7 @@ class Tables:
         """Returns the layout in raw: the last one, if that is the same."""
         last = self._layout
         if tensors != last.tensors or parts != last.microbatches or raw != last.raw:
-            self._layout = last = Layout(bytes(raw), tensors, parts, self._choice)
+            self._layout = last = Layout(bytes(raw), tensors, parts, self._choice, last)
         return last
 
 
