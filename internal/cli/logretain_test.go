@@ -111,6 +111,16 @@ func TestLogRetainUsage(t *testing.T) {
 	}
 }
 
+// TestUnusedFlags refuses what is said of what is not there.
+func TestUnusedFlags(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	for _, verb := range []string{"serve", "planner"} {
+		millrace(t, dir, verb, "job.yaml", "--shadow-mode", "hot").expect(t, exitUsage, "give --shadows, too")
+	}
+	millrace(t, dir, "planner", "job.yaml", "--mirror-proved", "--log-dir", "log").expect(t, exitUsage, "of --log-mirror: give both")
+}
+
 func stateOf(t *testing.T, ranks []*client.Client) (token []byte, digest [32]byte) {
 	t.Helper()
 	for _, c := range ranks {

@@ -45,7 +45,7 @@ type serviceFlags struct {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *serviceFlags) Validate() error {
-	return cmp.Or(c.keepFlags.check(), c.memoryFlag.check(), c.scratchFlag.check(), c.rootsFlag.check(), c.pinned(c.Loaders), atMost("--most-loaders", c.MostLoaders, service.MaxLoaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
+	return cmp.Or(c.keepFlags.check(), c.shadowFlags.check(), c.memoryFlag.check(), c.scratchFlag.check(), c.rootsFlag.check(), c.pinned(c.Loaders), atMost("--most-loaders", c.MostLoaders, service.MaxLoaders), checkCounts(count(c.Loaders), c.Shadows, c.Constructors, c.Prefetch))
 }
 
 // options turns the flags into a service's options.
@@ -103,6 +103,14 @@ func (f *keepFlags) check() error {
 type shadowFlags struct {
 	Shadows    int    `help:"Loaders beside --loaders that read nothing for the job while all is well. One takes the place of a loader that is lost or does not answer." default:"0"`
 	ShadowMode string `help:"What shadows do until then: warm ones have all sources open; hot ones also read what the loaders that they stand by for read, for as much memory and as many reads." enum:"warm,hot" default:"warm"`
+}
+
+// check refuses what is said of shadows that are not there.
+func (s *shadowFlags) check() error {
+	if s.hot() && s.Shadows == 0 {
+		return errors.New("--shadow-mode hot says what shadows do, and there are none: give --shadows, too")
+	}
+	return nil
 }
 
 // hot says whether shadows read along.
@@ -278,6 +286,9 @@ func (c *plannerCmd) Validate() error {
 	if c.Standby && c.LogDir == "" {
 		return errors.New("--standby takes over with the log: give --log-dir, the same as that of the planner that it stands by for, or, on another machine, the same --log-mirror and a folder of its own")
 	}
+	if c.MirrorProved && c.LogMirror == "" {
+		return errors.New("--mirror-proved says something of the store of --log-mirror: give both")
+	}
 	if c.Sizing != "" && c.Loaders != nil {
 		return errBothLoaders
 	}
@@ -287,7 +298,7 @@ func (c *plannerCmd) Validate() error {
 	if err := c.rootsFlag.check(); err != nil && !c.FoldersChecked {
 		return err
 	}
-	return cmp.Or(c.keepFlags.check(), atMost("--most-loaders", c.MostLoaders, service.MaxLoaders), checkCounts(count(c.Loaders), c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
+	return cmp.Or(c.keepFlags.check(), c.shadowFlags.check(), atMost("--most-loaders", c.MostLoaders, service.MaxLoaders), checkCounts(count(c.Loaders), c.Shadows, max(c.Constructors, 1), c.Prefetch), atLeast("--constructors", int64(c.Constructors), 0), atLeast("--ranks-per-node", int64(c.RanksPerNode), 0))
 }
 
 // scales refuses a command that would never be run, as there may be no more loaders than the job begins with.

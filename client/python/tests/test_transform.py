@@ -229,6 +229,23 @@ def test_declarations():
     assert "which is not a parameter" in declared(lists, input={"other": "x"})
     assert "give cpu, gpu or gpu_memory" in declared(lists, needs={"tpu": 1})
     assert "a filter gives no columns" in declared(lists, "filter", output="text")
+    for options, valid in [
+        ({"needs": 5}, "numbers by resource"),
+        ({"needs": ["gpu"]}, "numbers by resource"),
+        ({"needs": {"gpu": "1"}}, "numbers by resource"),
+        ({"needs": {"gpu": True}}, "numbers by resource"),
+        ({"needs": {"gpu": float("inf")}}, "numbers by resource"),
+        ({"input": 5}, "paths of columns by parameter"),
+        ({"input": {"text": 5}}, "paths of columns by parameter"),
+        ({"input": {"text": ""}}, "paths of columns by parameter"),
+        ({"version": 2}, 'text, such as "2"'),
+        ({"output": 5}, "a column, or types by column"),
+        ({"output": ["text"]}, "a column, or types by column"),
+        ({"output": {5: int}}, "a column, or types by column"),
+        ({"output": ""}, "a column, or types by column"),
+    ]:
+        [(word, value)] = options.items()
+        assert f"upper: {word} is {value!r}: give {valid}" in declared(upper, **options)
     with pytest.raises(DeclarationError, match=r"decorate it with @millrace\.transform"):
         apply(untyped, [])
 

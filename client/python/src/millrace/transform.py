@@ -13,16 +13,39 @@ service. docs/transforms-python.md has all of it. This module needs NumPy only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Callable, TypeVar
 
 import numpy as np
 
 from millrace import _columns
-from millrace._function import Function, Tokens, bound, describe
+from millrace._function import DeclarationError, Function, Tokens, bound, describe
 
 __all__ = ["Tokens", "apply", "transform"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _check(name: str, paths: Any, output: Any, version: Any, needs: Any) -> None:
+    """Raises DeclarationError for words of a declaration that are of no use where they stand."""
+
+    def texts(said: Any) -> bool:
+        return all(isinstance(text, str) and text for text in said)
+
+    def number(said: Any) -> bool:
+        return isinstance(said, (int, float)) and not isinstance(said, bool) and abs(said) < inf
+
+    mapped = paths is None or (isinstance(paths, Mapping) and texts([*paths, *paths.values()]))
+    columns = output is None or texts(output if isinstance(output, Mapping) else [output])
+    amounts = needs is None or (isinstance(needs, Mapping) and all(map(number, needs.values())))
+    for word, said, fits, valid in [
+        ("input", paths, mapped, 'paths of columns by parameter, such as {"title": "meta.title"}'),
+        ("output", output, columns, 'a column, or types by column, such as {"words": int}'),
+        ("version", version, isinstance(version, str), 'text, such as "2"'),
+        ("needs", needs, amounts, 'numbers by resource, such as {"gpu": 0.5}'),
+    ]:
+        if not fits:
+            raise DeclarationError(f"{name}: {word} is {said!r}: give {valid}")
 
 
 class Transform:
@@ -57,6 +80,7 @@ class Transform:
             return self()(kind)
 
         def decorate(target: F) -> F:
+            _check(target.__qualname__, input, output, version, needs)
             described = describe(
                 target, kind, dict(input or {}), output, version, dict(needs or {})
             )
