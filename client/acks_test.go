@@ -414,7 +414,7 @@ func TestLostJoin(t *testing.T) {
 	p := servePlanned(t, &planned{protocol: rpc.Protocol, deaf: 3})
 	open(t.Context(), t, p.address, client.Options{})
 	p = servePlanned(t, &planned{protocol: rpc.Protocol, deaf: 1 << 30})
-	_, err := client.Open(t.Context(), p.address, client.Options{Deadline: 300 * time.Millisecond})
+	_, err := client.Open(t.Context(), p.address, client.Options{Deadline: 2 * time.Second})
 	if fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "the connection broke") {
 		t.Errorf("got %v", err)
 	}
@@ -443,7 +443,7 @@ func TestAddressTaken(t *testing.T) {
 		}
 		p.mu.Unlock()
 
-		c = open(t.Context(), t, p.address, client.Options{Prefetch: -1, Deadline: 300 * time.Millisecond})
+		c = open(t.Context(), t, p.address, client.Options{Prefetch: -1, Deadline: 2 * time.Second})
 		take(1 << 30)
 		if _, err := c.Next(t.Context()); fault.ClassOf(err) != fault.Lost || !strings.Contains(err.Error(), "another service listens there by now") {
 			t.Errorf("streams %v: got %v", streams, err)

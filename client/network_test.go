@@ -265,12 +265,16 @@ func TestStarvingIsSaid(t *testing.T) {
 				t.Fatalf("step %d: %v", step, err)
 			}
 		}
-		time.AfterFunc(time.Second, s.data.Reset)
-		time.AfterFunc(2*time.Second, func() {
+		waiting := &watched{Context: t.Context(), used: make(chan struct{})}
+		go func() {
+			<-waiting.used
+			time.Sleep(time.Second)
+			s.data.Reset()
+			time.Sleep(time.Second)
 			s.dry.Store(100)
 			s.data.Reset()
-		})
-		if b, err := c.Next(t.Context()); err != nil || b.Step != 3 {
+		}()
+		if b, err := c.Next(waiting); err != nil || b.Step != 3 {
 			t.Fatal(b, err)
 		}
 		if told := time.Duration(s.waited.Load()) * time.Microsecond; told < 1900*time.Millisecond || told > 5*time.Second {

@@ -35,10 +35,12 @@ func TestNothingStaysMapped(t *testing.T) {
 				}
 				b.Release()
 			}
-			time.Sleep(200 * time.Millisecond) // what is read ahead comes
-			if viewed(t) == 0 {
-				t.Fatal("no batch came in shared memory: nothing was shown")
+			for end := time.Now().Add(time.Minute); viewed(t) == 0; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("no batch came in shared memory: nothing was shown")
+				}
 			}
+			time.Sleep(200 * time.Millisecond) // all that is read ahead comes
 			if remesh {
 				if err := c.Remesh(ctx, client.Mesh{DP: 2}, client.Rank{}, c.Step()); err != nil {
 					t.Fatal(err)

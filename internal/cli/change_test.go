@@ -3,6 +3,8 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -250,7 +252,8 @@ func TestChangeWhen(t *testing.T) {
 		t.Parallel()
 		dir := folder(t)
 		s := serve(t, dir)
-		s.verb(t, dir, "skip", "--steps", "1", "--timeout", "1s").expect(t, exitLost, "no trainer has joined yet", "waiting for the first trainer to join")
+		// The service answers a tenth of the time before it is over.
+		s.verb(t, dir, "skip", "--steps", "1", "--timeout", "5s").expect(t, exitLost, "no trainer has joined yet", "waiting for the first trainer to join")
 		// It waits for one.
 		cmd := command(t.Context(), dir, "skip", s.address, "--steps", "1", "--step", "20")
 		var stdout bytes.Buffer
@@ -287,7 +290,14 @@ func TestChangeWhen(t *testing.T) {
 	t.Run("ended", func(t *testing.T) {
 		t.Parallel()
 		dir := folder(t, "notes: 0.25}", "notes: 0.25}\n  epochs: 1", "sequences: 4", "sequences: 400", "dp: 2", "dp: 1")
-		s := running(t, dir)
+		s := serve(t, dir)
+		c, err := open(t, s, client.Options{})
+		for err == nil { // before, nobody may know it
+			_, err = c.Next(t.Context())
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Fatal(err)
+		}
 		r := s.verb(t, dir, "skip", "--steps", "1")
 		r.expect(t, exitUser, "the data ends after step", "none left to change")
 	})

@@ -432,7 +432,7 @@ func TestStatus(t *testing.T) {
 		r.expect(t, 0)
 		var said status.Service
 		decode(t, r.stdout, &said)
-		if said.State == "running" && said.Sources[0].Name == "words" && said.Sources[0].Files == 2 {
+		if said.State == "running" && len(said.Sources) == 2 && said.Sources[0].Name == "words" && said.Sources[0].Files == 2 {
 			break
 		}
 		if time.Now().After(deadline) {

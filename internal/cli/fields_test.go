@@ -132,7 +132,7 @@ func TestAbsentFieldsInStatus(t *testing.T) {
 		t.Errorf("a run does not say that a field is nowhere:\n%s", r.stdout)
 	}
 	s := serve(t, dir)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(hangs)
 	for {
 		var said status.Service
 		decode(t, millrace(t, dir, "status", s.address, "--json").stdout, &said)

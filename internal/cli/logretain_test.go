@@ -27,7 +27,7 @@ func TestLogRetain(t *testing.T) {
 		args := []string{"planner", "job.yaml", "--log-dir", log, "--log-mirror", mirror, "--log-retain", "256", "--listen", address}
 		return command(context.WithoutCancel(t.Context()), dir, append(args, more...)...)
 	}
-	first, second := start(t, planner("log1", "127.0.0.1:0")), freeAddress(t)
+	first, second := start(t, planner("log1", freeAddress(t))), freeAddress(t)
 	both := &server{address: first.address + "," + second}
 	launch(t, planner("log2", second, "--standby"))
 	for _, role := range []string{"loader", "constructor"} {

@@ -89,7 +89,7 @@ func mixed(t testing.TB, dir, planner, loader, constructor string) *server {
 		cmd.Dir = dir
 		return cmd
 	}
-	s := start(t, with(planner, "planner", "job.yaml", "--listen", "127.0.0.1:0", "--log-dir", "log", "--constructors", "2"))
+	s := start(t, with(planner, "planner", "job.yaml", "--listen", freeAddress(t), "--log-dir", "log", "--constructors", "2"))
 	for _, role := range [][2]string{{loader, "loader"}, {constructor, "constructor"}, {constructor, "constructor"}} {
 		cmd := with(role[0], role[1], "--planner", s.address)
 		if err := cmd.Start(); err != nil {

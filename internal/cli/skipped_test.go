@@ -45,7 +45,7 @@ func TestSkippedBeforeDelivery(t *testing.T) {
 	}
 	dir := folder(t, edits...)
 	put(t, dir, "bad.jsonl", data.String())
-	r := startRoles(t, dir, "127.0.0.1:0")
+	r := startRoles(t, dir, freeAddress(t))
 	ranks := openRanks(t, r.planner, -1, nil)
 	for step := range int64(12) {
 		if failed := takeStep(t, ranks); failed != nil {

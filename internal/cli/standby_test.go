@@ -34,7 +34,7 @@ func TestStandbyElsewhere(t *testing.T) {
 			planner := func(log, address string, more ...string) *exec.Cmd {
 				return command(context.WithoutCancel(t.Context()), dir, append([]string{"planner", "job.yaml", "--log-dir", log, "--log-mirror", mirror, "--listen", address}, more...)...)
 			}
-			first := start(t, planner("log1", "127.0.0.1:0"))
+			first := start(t, planner("log1", freeAddress(t)))
 			second := freeAddress(t)
 			both := first.address + "," + second
 			standby := planner("log2", second, "--standby")

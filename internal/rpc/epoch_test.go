@@ -84,7 +84,7 @@ func TestZombieInSession(t *testing.T) {
 				"order": {Order: &pb.LoaderOrder_Read{Read: &pb.ReadBlock{Seq: 8}}},
 				"beat":  {Order: &pb.LoaderOrder_Beat{Beat: &pb.Beat{}}},
 			}[name]
-			ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 			defer stop()
 			r := role(at, slog.New(slog.DiscardHandler))
 			greet := func(epoch uint64) *pb.LoaderReport {

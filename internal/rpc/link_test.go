@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ type talker struct {
 	pb.UnimplementedLoaderServer
 	pb.UnimplementedPlannerServer
 	thinks chan struct{} // Why waits for one
+	asked  atomic.Int64  // calls of Why that wait
 }
 
 const talks = 1
@@ -43,11 +45,19 @@ func (k *talker) Fetch(req *pb.FetchRequest, stream grpc.ServerStreamingServer[p
 }
 
 func (k *talker) Why(ctx context.Context, _ *pb.WhyRequest) (*pb.Waiting, error) {
+	k.asked.Add(1)
+	defer k.asked.Add(-1)
 	select {
 	case <-k.thinks:
 	case <-ctx.Done():
 	}
 	return &pb.Waiting{}, ctx.Err()
+}
+
+// alone waits until one call of Why is there: what it waits for would be another one's.
+func (k *talker) alone(t *testing.T) {
+	t.Helper()
+	waitFor(t, func() bool { return k.asked.Load() == 1 })
 }
 
 // behindProxy serves a talker behind a proxy until the test ends, and returns a connection to it.
@@ -139,7 +149,7 @@ func TestPrompt(t *testing.T) {
 	ask := func(prompt bool) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		if prompt {
-			ctx, cancel = Prompt(ctx, 300*time.Millisecond)
+			ctx, cancel = Prompt(ctx, time.Second) // in which the other call hears a word on any machine
 		}
 		defer cancel()
 		_, err := pb.NewPlannerClient(conn).Why(ctx, &pb.WhyRequest{})
@@ -148,16 +158,17 @@ func TestPrompt(t *testing.T) {
 	waits := make(chan error, 1)
 	talk := fetchOf(t, conn, talks)
 	go func() { waits <- ask(false) }()
+	k.alone(t)
 	if err := ask(true); err == nil || proxy.Made() != 1 || len(talk) > 0 {
 		t.Fatalf("%v, %d connections", err, proxy.Made())
 	}
-	time.Sleep(100 * time.Millisecond) // the other one ends there, too
+	k.alone(t) // the other one has ended there, too
 	k.thinks <- struct{}{}
 	if err := <-waits; err != nil {
 		t.Fatal(err)
 	}
 	go func() { waits <- ask(false) }()
-	time.Sleep(50 * time.Millisecond)
+	k.alone(t)
 	proxy.Forget()
 	if err := ask(true); err == nil {
 		t.Fatal("an answer came over a connection that carries nothing")
@@ -182,7 +193,7 @@ func TestPromptOfHurry(t *testing.T) {
 	for _, hurry := range []bool{false, true} { // first the connection comes to be
 		go func() { waits <- why(t.Context()) }()
 		if hurry {
-			time.Sleep(50 * time.Millisecond) // so that it is on its way
+			k.alone(t)
 			parent, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			ctx, end := Prompt(parent, time.Minute)
 			if err := why(ctx); status.Code(err) != codes.DeadlineExceeded {
@@ -190,7 +201,8 @@ func TestPromptOfHurry(t *testing.T) {
 			}
 			end()
 			cancel()
-			time.Sleep(100 * time.Millisecond) // it ends there, too
+			time.Sleep(100 * time.Millisecond)
+			k.alone(t) // it has ended there, too
 		}
 		var err error
 		select {

@@ -41,7 +41,7 @@ func TestCostsAreLearned(t *testing.T) {
 			}
 			for { // loaders report every second
 				s, err := statusOf(ctx, address)
-				if err != nil || s.Loaders[0].BlocksRead > 0 && s.Loaders[1].BlocksRead > 0 {
+				if err != nil || len(s.Loaders) == 2 && s.Loaders[0].BlocksRead > 0 && s.Loaders[1].BlocksRead > 0 {
 					return err
 				}
 				time.Sleep(20 * time.Millisecond)

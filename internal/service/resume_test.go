@@ -179,7 +179,7 @@ func TestStateIsOfTheLastBatchReturned(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				defer c.Close()
+				defer c.Close() // if something fails
 				for k := step; k < step+3; k++ {
 					if token, _, err = c.State(ctx); err != nil {
 						return err
@@ -193,6 +193,9 @@ func TestStateIsOfTheLastBatchReturned(t *testing.T) {
 					time.Sleep(time.Millisecond) // so that something is ahead
 				}
 				if token, _, err = c.State(ctx); err != nil {
+					return err
+				}
+				if err := c.Close(); err != nil { // what it reads ahead may be asked for again, which joins
 					return err
 				}
 			}

@@ -67,11 +67,10 @@ func TestStrategyThatDrifts(t *testing.T) {
 	r := recipe{"drifts", mixed + "\nbatch: {sequence_length: 512, sequences: 8}\ntopology: {dp: 2}\nstrategy: drifts\n", 12, ""}
 	s := setting{resources: resources{prefetch: 3}}
 	opts := s.options(t, dir, r)
-	opts.LogDir = t.TempDir()
+	opts.LogDir, opts.Address = t.TempDir(), freeAddress(t) // the next service is found there
 	var ranks []*client.Client
 	run := func(use func(ctx context.Context) error) error {
-		return service.Run(t.Context(), opts, func(ctx context.Context, address string) error {
-			opts.Address = address // the next service is found there
+		return service.Run(t.Context(), opts, func(ctx context.Context, _ string) error {
 			ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 			defer cancel()
 			return use(ctx)

@@ -269,7 +269,7 @@ func TestVLMRowsByImages(t *testing.T) {
 // them, and the sum over steps of the ranks that encoded an image.
 func serveVLM(t testing.TB, opts service.Options, steps int64, token []byte, want []delivered, also ...func(trainer.Step)) (next []byte, encoders int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), runTime)
 	defer cancel()
 	err := service.Run(ctx, opts, func(ctx context.Context, address string) error {
 		res, err := trainer.Run(ctx, trainer.Options{Address: address, Job: opts.Job, Steps: steps, Token: token, OnStep: func(s trainer.Step) {

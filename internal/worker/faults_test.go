@@ -128,7 +128,7 @@ func TestPressed(t *testing.T) {
 	f := function(t, e, "hoards")
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s: %d MiB are held, %d workers were started again", what, e.Held()>>20, e.Status().Restarts)
 			}

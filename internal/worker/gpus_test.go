@@ -166,7 +166,7 @@ func TestOwners(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
-	for end := time.Now().Add(20 * time.Second); f.Slots() != 2; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); f.Slots() != 2; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d workers after the others' end", f.Slots())
 		}

@@ -185,7 +185,7 @@ def f(text: str) -> str:
 		call <- err
 	}()
 	began := time.Now()
-	for alive(pid) && time.Since(began) < 10*time.Second {
+	for alive(pid) && time.Since(began) < time.Minute {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if alive(pid) {

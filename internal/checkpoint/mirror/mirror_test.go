@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -201,8 +202,11 @@ func wantDeposed(t *testing.T, log *mirror.Log, epoch uint64) {
 }
 
 // TestSplitBrain: of two planners that open a log, the one that fences later writes on, and
-// every stale write is refused; what the first wrote meanwhile is in the second's log.
-func TestSplitBrain(t *testing.T) {
+// every stale write is refused; what the first wrote meanwhile is in the second's log. No time passes
+// before the stale writes: a planner that renews its lease may find before that another one took over.
+func TestSplitBrain(t *testing.T) { synctest.Test(t, testSplitBrain) }
+
+func testSplitBrain(t *testing.T) {
 	store := &object.Memory{}
 	a := newMachine(store).open(t)
 	if err := a.Fence(1); err != nil {
