@@ -25,9 +25,9 @@ type session struct {
 
 	mu    sync.Mutex // guards the fields below, never held during a call
 	at    *joined
-	began int64 // step of the first join
-	doubt bool  // a join was lost: it may have made this one void
-	step  int64 // of token
+	began int64     // step of the first join
+	doubt time.Time // when a join was asked for whose answer was lost, and which may have made this one void
+	step  int64     // of token
 	token []byte
 	conns map[string]rpc.Conn // to constructors, by address; earlier ones may have calls under way
 }
@@ -109,14 +109,28 @@ func (s *session) start(reply *pb.JoinReply, sec rpc.Security) error {
 func (s *session) joining() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.doubt = true
+	s.doubt = time.Now()
 }
 
 // doubtful says whether a join may have been granted whose answer was lost.
 func (s *session) doubtful() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.doubt
+	return !s.doubt.IsZero()
+}
+
+// latest is how long a join may be under way that its rank has given up, and steps that were sent to the rank before lie where
+// it reads them: far more than either takes.
+const latest = 10 * time.Minute
+
+// came notes that a step came by the join there is. A join asked for long before, which would have made that one void, was
+// never granted: whoever joins from here on is another client.
+func (s *session) came() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.doubt.IsZero() && time.Since(s.doubt) > latest {
+		s.doubt = time.Time{}
+	}
 }
 
 // enter takes the answer to a join.
@@ -135,7 +149,7 @@ func (s *session) enter(reply *pb.JoinReply, sec rpc.Security) error {
 	if s.at == nil {
 		s.began = int64(reply.NextStep)
 	}
-	s.at, s.doubt = &joined{reply: reply, data: conn}, false
+	s.at, s.doubt = &joined{reply: reply, data: conn}, time.Time{}
 	return nil
 }
 
@@ -335,6 +349,7 @@ func (c *Client) fetch(ctx context.Context, step int64, once func(context.Contex
 		b, err := once(ctx, at, step)
 		if err == nil || errors.Is(err, io.EOF) {
 			c.progress.move()
+			c.session.came()
 			return b, err
 		}
 		if rpc.JoinedSince(err) && c.session.doubtful() {

@@ -10,7 +10,7 @@ import pytest
 from fake import Fault
 
 import millrace
-from millrace import messages
+from millrace import messages, session
 from millrace.errors import LostError, with_code
 from millrace.waiting import Progress, Wait
 
@@ -137,6 +137,22 @@ def test_another_client_ends_this_one(serve, open_loader):
     service = serve()
     loader = open_loader(service, prefetch=0)
     take(loader, service, 2)
+    service.faults += [("Batch", None, Fault(VOID, "another client joined since"))]
+    with pytest.raises(millrace.UserError, match="another client joined"):
+        take(loader, service, 1)
+
+
+def test_a_join_that_was_lost_long_ago_takes_no_place(serve, open_loader, monkeypatch):
+    service = serve()
+    service.epoch = 5
+    loader = open_loader(service, prefetch=0)
+    take(loader, service, 2)
+    service.faults += [("Batch", None, Fault(LOST, "a reset")) for _ in range(2)]
+    service.faults += [("Join", None, Fault(LOST, "the planner is gone"))]
+    take(loader, service, 2)
+    assert not service.faults
+    monkeypatch.setattr(session, "LATEST", -1.0)
+    take(loader, service, 1)
     service.faults += [("Batch", None, Fault(VOID, "another client joined since"))]
     with pytest.raises(millrace.UserError, match="another client joined"):
         take(loader, service, 1)

@@ -50,6 +50,10 @@ WAIT_LOG_AFTER, WAIT_LOG_EVERY = 10.0, 60.0
 # longer. A planner that is there answers in less, unless it waits for others.
 REJOIN_TIME = 10.0
 
+# Seconds that a join may be under way that its rank has given up, and that steps which were sent
+# to the rank before may lie where it reads them: far more than either takes.
+LATEST = 600.0
+
 # The codes with which a constructor answers a call that it does not know; the second one under TLS.
 UNKNOWN = ("UNIMPLEMENTED", "PERMISSION_DENIED")
 # How a server refuses a rank of another service.
@@ -93,7 +97,7 @@ class Session:
         self._along = (0, 0)  # the generation taken along into since _reply, and its first step
         self._stale = True
         self._elsewhere = False  # the constructor said that the rank has to join again
-        self._doubt = False  # a join was lost, and may have made the one before void
+        self._doubt = 0.0  # when a join was lost, which may have made the one before void
         self._silent = ""  # the constructor that said nothing since the last step
         self._rejoins = 0  # attempts in a row
         planners = [one.strip() for one in config.address.split(",")]
@@ -158,7 +162,7 @@ class Session:
     def _rejoin(self, before: messages.JoinReply, seconds: float) -> None:
         """Joins again. Without a planner the constructor is asked on, unless it has refused."""
         self._rejoins += 1
-        self._doubt = True
+        self._doubt = time.monotonic()
         try:
             reply = self._join_here(before, min(seconds, self._rejoins * REJOIN_TIME))
         except LostError as error:
@@ -168,8 +172,8 @@ class Session:
             return
         with self._guard:
             self._reply, self._along = reply, (0, 0)
-        self._stale = self._elsewhere = self._doubt = False
-        self._rejoins = 0
+        self._stale = self._elsewhere = False
+        self._doubt, self._rejoins = 0.0, 0
 
     def _join_request(self) -> messages.JoinRequest:
         """Returns the request of the first join."""
@@ -372,6 +376,8 @@ class Session:
         received = rpc.retry(attempt, Backoff(self._who), self._closed, until, on_lost)
         self.lost = None
         self._silent = ""
+        if self._doubt and time.monotonic() - self._doubt > LATEST:
+            self._doubt = 0.0  # it was never granted, or this step would not have come
         self.progress.move()
         return received
 
