@@ -159,6 +159,9 @@ func (s Security) target(address string) (string, grpc.DialOption) {
 // the name for ever.
 func checkAddress(address string) error {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok && path != "" {
+		if most := len(syscall.RawSockaddrUnix{}.Path) - 1; len(path) > most {
+			return fault.Userf("address %q: the path of a socket has %d bytes at most: name a shorter one, such as one from the folder that this runs in", address, most)
+		}
 		return nil
 	}
 	host, port, err := net.SplitHostPort(address)

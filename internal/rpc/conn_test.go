@@ -24,6 +24,14 @@ import (
 	"github.com/millrace-data/millrace/internal/rpc"
 )
 
+// TestLongSocket: who dials a path that no socket can have hears so, and does not wait for one there.
+func TestLongSocket(t *testing.T) {
+	_, err := rpc.Dial("unix:/"+strings.Repeat("x", 200), rpc.Security{})
+	if err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "bytes at most") {
+		t.Errorf("a path of 201 bytes: %v", err)
+	}
+}
+
 func TestListen(t *testing.T) {
 	for _, c := range []struct {
 		address  string

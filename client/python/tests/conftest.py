@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import tempfile
+
 import fake
 import numpy as np
 import pytest
@@ -7,6 +10,10 @@ from proxy import Proxy
 
 import millrace
 from millrace import backoff
+
+# Sockets lie in folders of tests, and have paths of 107 bytes at most.
+if len(tempfile.gettempdir()) > len("/private/tmp"):
+    os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
 
 
 @pytest.fixture(autouse=True)

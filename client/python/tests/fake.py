@@ -96,6 +96,9 @@ class Service:
                 "Change": grpc.unary_unary_rpc_method_handler(
                     self._unary(self.make_change, m.ChangeRequest)
                 ),
+                "Status": grpc.unary_unary_rpc_method_handler(
+                    self._unary(lambda request: m.StatusReply(), m.StatusRequest)
+                ),
                 "Why": grpc.unary_unary_rpc_method_handler(self._unary(self.why, m.WhyRequest)),
                 "Report": grpc.unary_unary_rpc_method_handler(
                     self._unary(self.report, m.ReportRequest)

@@ -160,6 +160,12 @@ def real_service(spec, listen="127.0.0.1:0", flags=(), before=()):
                 process.kill()
 
 
+def status(address):
+    """Returns what ``millrace status`` says of a service."""
+    command = [BINARY, "status", address]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 class Roles:
     """A planner, a loader and a constructor, each a process of its own."""
 
@@ -169,6 +175,10 @@ class Roles:
         self.address = _serving(self.processes[0])
         for role in ("loader", "constructor"):
             self.processes.append(self._start([role, "--planner", self.address]))
+
+    def wait(self):
+        """Waits until all roles are there: on a busy machine that takes seconds."""
+        until(lambda: "the first trainer to join" in status(self.address), 60)
 
     @staticmethod
     def _start(arguments):

@@ -22,14 +22,28 @@ def test_seconds(value):
             lambda: millrace.change(NOWHERE, {"pause": ["web"]}, timeout=value),
             lambda: millrace.state_at(NOWHERE, 1, timeout=value),
             lambda: loader.report({"web": 1.0}, step=1, timeout=value),
+            lambda: millrace.connect(NOWHERE, dp_rank=0, timeout=value),
         ],
-        "stall_timeout": [lambda: millrace.peek(NOWHERE, stall_timeout=value)],
+        "stall_timeout": [
+            lambda: millrace.peek(NOWHERE, stall_timeout=value),
+            lambda: millrace.connect(NOWHERE, dp_rank=0, stall_timeout=value),
+        ],
     }
     for name, each in calls.items():
         for call in each:
             with pytest.raises(millrace.UserError, match=rf"^{name} is .*: give the seconds"):
                 call()
     loader.close()
+
+
+@pytest.mark.parametrize("value", [10**400, float("inf"), 1e300], ids=["whole", "inf", "float"])
+def test_more_seconds_than_anybody_waits(serve, value):
+    """Ten years, then: of a clock that counts in floats."""
+    address = serve(steps=1).address
+    with millrace.connect(address, dp_rank=0, timeout=value, stall_timeout=value) as loader:
+        assert len(list(loader)) == 2
+        loader.report({"web": 1.0}, timeout=value)
+    assert millrace.change(address, {"pause": "web"}, timeout=value) > 0
 
 
 @pytest.mark.parametrize("value", [5, "token", [], object(), 1.5], ids=repr)
@@ -52,6 +66,13 @@ def test_whole_numbers(value):
         with pytest.raises(millrace.UserError, match=rf"^{name} is .*: give a whole number"):
             call()
     loader.close()
+
+
+def test_a_microbatch_before_the_first(serve, open_loader):
+    loader = open_loader(serve())
+    next(loader)
+    with pytest.raises(millrace.UserError, match="microbatch is -1: microbatches count up from 0"):
+        loader.state_at(0, -1)
 
 
 @pytest.mark.parametrize("name", ["start", "way", "shared_dir"])

@@ -278,22 +278,24 @@ def test_next_may_be_repeated_after_a_timeout(serve, open_loader, prefetch):
 def test_nobody_is_there(prefetch, caplog):
     caplog.set_level(logging.WARNING)
     with (
-        millrace.connect("127.0.0.1:9", dp_rank=3, prefetch=prefetch, timeout=0.5) as loader,
+        millrace.connect("127.0.0.1:9", dp_rank=3, prefetch=prefetch, timeout=3) as loader,
         pytest.raises(millrace.LostError, match=r"(?s)dp=3.*127.0.0.1:9.*UNAVAILABLE"),
     ):
         next(loader)
     assert "trying again" in caplog.text  # a wait is never silent
 
 
-def test_waiting_is_logged(serve, open_loader, caplog, monkeypatch):
+@PREFETCH
+def test_waiting_is_logged(serve, open_loader, caplog, monkeypatch, prefetch):
     monkeypatch.setattr("millrace.session.WAIT_LOG_AFTER", 0.1)
     monkeypatch.setattr("millrace.session.WAIT_LOG_EVERY", 0.1)
     service = serve()
     service.gate.clear()
-    loader = open_loader(service, timeout=2)
+    loader = open_loader(service, prefetch=prefetch, timeout=2)
     with pytest.raises(millrace.LostError):
         next(loader)
-    said = re.findall("has waited [01] s for step 0 from the constructor at", caplog.text)
+    waits = r"has waited [0-2] s for (?:the first step|step 0) from the constructor at"
+    said = re.findall(waits, caplog.text)
     assert 2 <= len(said) <= 20
 
 
@@ -395,6 +397,19 @@ def test_close_acknowledges_no_step_in_use(serve, open_loader):
     assert service.acked == 3  # the trainer may still be at it
 
 
+def test_close_acknowledges_what_no_request_took_along(serve, open_loader):
+    """Without read-ahead, too: the trainer asked for more, and so was done with a step."""
+    service = serve()
+    loader = open_loader(service, prefetch=0, timeout=4)
+    check_steps(service, loader, range(1))
+    service.faults = [("Batch", None, fake.Fault(grpc.StatusCode.UNAVAILABLE, "gone"))] * 1000
+    with pytest.raises(millrace.LostError):
+        next(loader)
+    assert service.acked == 0
+    loader.close()
+    assert service.acked == 1
+
+
 def test_a_refused_ack_is_not_repeated(serve, open_loader):
     service = serve()
     refused = fake.Fault(grpc.StatusCode.FAILED_PRECONDITION, "another client joined")
@@ -413,17 +428,14 @@ def test_a_rank_that_is_left_behind_hears_so_at_once(serve, open_loader, monkeyp
     service.faults = [("Ack", None, moved)] * 100
     loader = open_loader(service, prefetch=8)
     loader.start_prefetch()
-    time.sleep(0.5)
+    until(lambda: len(loader._source._ready) == 8)
     service.gate.clear()  # no request takes a position along
     with pytest.raises(millrace.MovedError, match="moved to step 0"):
         for step in range(8):  # all of them are there
             check_steps(service, loader, [step])
             time.sleep(0.05 * 2**step)  # the longer ones only on a busy machine
     before = service.count("Ack")
-    until = time.monotonic() + 10
-    while service.count("Ack") < before + 2:  # others hear who they wait for
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    until(lambda: service.count("Ack") >= before + 2)  # others hear who they wait for
     loader.close()
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import pytest
-from processes import BINARY, needs_binary, real_service, until, write_job
+from processes import needs_binary, real_service, status, until, write_job
 from test_service import plain
 
 import millrace
@@ -55,11 +55,6 @@ def taken(rank):
     line = rank.stdout.readline()
     assert line, f"the rank ended with {rank.wait()}"
     return json.loads(line)
-
-
-def status(address):
-    command = [BINARY, "status", address]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def reference(address):

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from processes import BINARY, needs_binary, real_service, write_job
-from test_service import in_threads, ranks_of
+from test_service import in_threads, plain, ranks_of
 
 import millrace
 from millrace import digest, rank
@@ -73,7 +73,8 @@ def test_topology_changes_back_and_forth(tmp_path, capsys):
     run = Run(spec, tmp_path / "run")
     with real_service(spec) as address:
         with pytest.raises(millrace.LostError, match="the first trainer to join"):
-            millrace.change(address, {"topology": {"dp": 1}}, timeout=1)
+            # What is waited for is said a tenth of the time before its end.
+            millrace.change(address, {"topology": {"dp": 1}}, timeout=5)
         run.ranks(address, {"dp": 2}, steps=2)
         there = run.change(address, {"step": 20, "topology": {"dp": 1}})
         for summary in run.ranks(address, {"dp": 2}):
@@ -153,6 +154,28 @@ def test_a_change_that_the_job_refuses(tmp_path):
 def status(address):
     done = subprocess.run([BINARY, "status", address, "--json"], capture_output=True, check=True)
     return json.loads(done.stdout)
+
+
+def test_the_planner_is_found_at_one_of_several_addresses(tmp_path, monkeypatch):
+    """As ranks are given them, where another one may take its place."""
+    nobody = "127.0.0.1:1, 127.0.0.1:2"
+    with real_service(write_job(tmp_path, dp=1)) as address:
+        for several in (f"127.0.0.1:1, {address}", f"{address},127.0.0.1:1"):
+            monkeypatch.setenv("MILLRACE_ADDR", several)
+            seen, want = (millrace.peek(at, 0, timeout=60) for at in (None, address))
+            assert [plain(b) for b in seen.batches] == [plain(b) for b in want.batches]
+            with millrace.connect(several, timeout=60, dp_size=1, start="beginning") as loader:
+                next(loader)
+            assert millrace.state_at(None, 0) == millrace.state_at(address, 0)
+            assert millrace.change(None, {"weights": {"notes": 1}}) > 0
+    for call in (
+        lambda: millrace.peek(nobody, 0),
+        lambda: millrace.state_at(nobody, 0),
+        lambda: millrace.change(nobody, {"pause": "notes"}),
+    ):
+        with pytest.raises(millrace.LostError, match=r"asking .* for its status") as lost:
+            call()
+        assert "may have been made" not in str(lost.value)
 
 
 def test_reports_steer_the_mix(tmp_path):

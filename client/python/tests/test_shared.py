@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 
+import fake
 import numpy as np
 import pytest
-from processes import BINARY, Roles, needs_binary, real_service, until, write_job
+from processes import Roles, needs_binary, real_service, status, until, write_job
 from test_service import consume, in_threads, plain, ranks_of
 
 import millrace
@@ -26,6 +27,7 @@ from millrace.errors import BugError
 from millrace.memory import Lent
 from millrace.receive import Array
 from millrace.stream import Position
+from millrace.table import HEAD
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared on Linux")
 pytestmark = linux
@@ -131,6 +133,24 @@ def test_faults_on_a_line(other):
     line.end()
 
 
+def test_a_line_that_has_ended_brings_no_step_that_came_before(other):
+    """Its memory is let go of; the words of further steps may have been read with those of one."""
+    line = other.line()
+    fd, _ = made(1 << 16)
+    other.send(shared.NEW_RING, shared.PLACE.pack(1, 0, 1 << 16), fds=[fd])
+    os.close(fd)
+    for step in range(3):
+        (first, *_) = map(messages.Frame.decode, fake.Service().parts(step, (0, 0, 0, 0)))
+        place = shared.PLACE.pack(1, step << 14, HEAD.unpack_from(first.header)[4])
+        other.send(shared.IN_RING, place + first.header)
+    assert receive(line).step == 0
+    line.end()
+    with pytest.raises(LostError, match="the line to the constructor broke"):
+        receive(line)
+    with pytest.raises(rpc.Closed):
+        line.receive("waiting", lambda: True, lambda waits: None)
+
+
 def test_memory_that_may_shrink_is_not_mapped(other):
     line = other.line()
     fd = os.memfd_create("open")
@@ -219,11 +239,6 @@ def test_batches_are_those_of_the_stream(tmp_path, sizes):
             work = [(place, at % 2 * 2) for at, place in enumerate(ranks_of(sizes))]
             got[way] = in_threads(run, work)
     assert got["shared"] == got["stream"] == got[None]
-
-
-def status(address):
-    command = [BINARY, "status", address]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @needs_binary
@@ -360,7 +375,7 @@ def test_a_constructor_short_of_descriptors(tmp_path):
     roles = Roles(spec)
     try:
         constructor = roles.processes[2].pid
-        until(lambda: "the first trainer to join" in status(roles.address))  # all roles are there
+        roles.wait()
         used = len(os.listdir(f"/proc/{constructor}/fd"))
 
         def leave(more):

@@ -10,7 +10,7 @@ import fake
 import numpy as np
 import pytest
 from conftest import check_batch, take
-from processes import own_process, service_process
+from processes import own_process, service_process, until
 
 import millrace
 
@@ -264,8 +264,7 @@ def test_start_prefetch_hides_the_first_batch(serve, open_loader):
     loader.load_state_dict({"version": 1, "step": 5, "microbatch": 1, "token": service.token(5)})
     assert not service.asked
     loader.start_prefetch()
-    while service.count("Batch") < 2:
-        pass
+    until(lambda: service.count("Batch") >= 2)
     check_goes_on(service, loader, 11, 3)
 
 

@@ -157,7 +157,7 @@ def test_rank_reports_what_it_got(serve, tmp_path, capsys):
 def test_exit_status(serve, capsys, code, status):
     service = serve()
     service.faults = [("Batch", 1, Fault(code, "so it is"))] * 1000
-    timeout = "0.5" if status == 4 else "60"  # only what is tried again takes all of it
+    timeout = "4" if status == 4 else "60"  # only what is tried again takes all of it
     where = ["--address", service.address, "--dp-rank", "0", "--timeout", timeout]
     assert rank.main(where) == status
     assert "so it is" in capsys.readouterr().err

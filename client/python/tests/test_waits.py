@@ -55,6 +55,7 @@ def waited(roles, prefetch, role, sent):
 def test_each_hop_is_named(tmp_path, prefetch, role, sent, words):
     roles = Roles(write_job(tmp_path / "job", dp=1))
     try:
+        roles.wait()
         text = waited(roles, prefetch, role, sent)
         assert all(re.search(word, text) for word in words), text
         assert "is lost: rank dp=0 cp=0 pp=0 tp=0 joining" not in text.split("the planner at ")[0]
@@ -65,10 +66,10 @@ def test_each_hop_is_named(tmp_path, prefetch, role, sent, words):
 @PREFETCH
 @pytest.mark.parametrize("count", [1, 2])
 def test_nobody_listens(prefetch, count):
-    free = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in free]
-    for one in free:
-        one.close()
+    bound = [socket.socket() for _ in range(count)]  # so that nobody else listens there
+    for one in bound:
+        one.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in bound]
     loader = millrace.connect(
         ",".join(addresses), dp_rank=0, dp_size=1, prefetch=prefetch, stall_timeout=2
     )
@@ -77,6 +78,8 @@ def test_nobody_listens(prefetch, count):
         next(loader)
     assert 1.5 < time.monotonic() - began < 20
     loader.close()
+    for one in bound:
+        one.close()
     for address in addresses:
         assert f"the planner at {address} is lost: " in str(caught.value)
 
@@ -87,6 +90,7 @@ def test_other_ranks_are_waited_for(tmp_path, prefetch):
     """They may take longer than the service, up to ``timeout``; who never comes is named."""
     roles = Roles(write_job(tmp_path / "job", dp=2))
     try:
+        roles.wait()
         loader = millrace.connect(
             roles.address, dp_rank=0, dp_size=2, prefetch=prefetch, stall_timeout=2, timeout=7
         )

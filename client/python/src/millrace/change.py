@@ -10,6 +10,7 @@ from millrace import messages, rpc, state
 from millrace.access import Access
 from millrace.config import TLS, check_path, parse_identity, pick_address, seconds, step_number
 from millrace.errors import BugError, LostError, UserError, with_code
+from millrace.planners import serving
 from millrace.wire import Message, WireError
 
 M = TypeVar("M", bound=Message)
@@ -49,12 +50,13 @@ def change(
     Raises UserError for a change that the job cannot make.
     """
     tls = TLS(tls_ca, tls_cert, tls_key)
-    address = pick_address(address)
+    address, limit = pick_address(address), seconds("timeout", timeout)
     request = messages.ChangeRequest(_json(change), parse_identity(identity), _token(from_token))
+    address = serving(address, tls, access_key_file, limit)
     what = f"changing the job at {address}"
     try:
         reply = messages.ChangeReply
-        return _ask("Change", request, reply, address, tls, access_key_file, timeout, what).step
+        return _ask("Change", request, reply, address, tls, access_key_file, limit, what).step
     except LostError as error:
         text = f"{error}; it may have been made: see the changes of `millrace status`"
         raise with_code(LostError(text), error.code) from None
@@ -84,11 +86,12 @@ def state_at(
     """
     step = step_number("step", step)
     tls = TLS(tls_ca, tls_cert, tls_key)
-    address = pick_address(address)
+    address, limit = pick_address(address), seconds("timeout", timeout)
     request = messages.StateRequest(parse_identity(identity), step, past=True)
+    address = serving(address, tls, access_key_file, limit)
     what = f"asking the service at {address} for the state of step {step}"
     reply = messages.StateReply
-    answer = _ask("State", request, reply, address, tls, access_key_file, timeout, what)
+    answer = _ask("State", request, reply, address, tls, access_key_file, limit, what)
     if not answer.token:
         raise BugError(f"{what}: the answer has no token")
     return state.make(step, 0, answer.token)
@@ -101,13 +104,12 @@ def _ask(
     address: str,
     tls: TLS,
     access_key_file: str | None,
-    timeout: float,
+    limit: float,
     what: str,
 ) -> M:
-    """Asks the planner at address, over a connection of its own."""
+    """Asks the planner at address, over a connection of its own, for ``limit`` seconds at most."""
     tls.check()
     check_path("access_key_file", access_key_file)
-    limit = seconds("timeout", timeout)
     channel = rpc.open_channel(address, tls, Access(address, access_key_file, tls.used()))
     try:
         method = messages.PLANNER + method

@@ -20,6 +20,8 @@ BEGINNING = "beginning"
 
 # Characters of a host name at the most, and of what is between two dots in it.
 NAME, LABEL = 253, 63
+# Bytes of the path of a Unix socket at the most.
+SOCKET = 107
 
 # The highest number of a rank, and of the ranks of an axis; of steps and tokens; and of steps that
 # are read ahead, which is more than any rank has memory for. As in the Go client.
@@ -71,8 +73,9 @@ def step_number(what: str, value: Any) -> int:
 
 def seconds(what: str, value: Any) -> float:
     """Returns a number of seconds. Raises UserError for what is none, or not above 0."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and float(value) > 0:
-        return min(float(value), FOREVER)
+    number: Any = value if isinstance(value, numbers.Real) and not isinstance(value, bool) else 0
+    if number > 0:
+        return float(min(number, FOREVER))  # of an int that no float holds, too
     raise UserError(f"{what} is {value!r}: give the seconds, as a number above 0")
 
 
@@ -178,14 +181,8 @@ class Config:
             )
         if self.prefetch > AHEAD:
             raise UserError(f"prefetch is {self.prefetch}, valid is {AHEAD} or less")
-        if not isinstance(self.timeout, numbers.Real) or not self.timeout > 0:
-            raise UserError(f"timeout is {self.timeout!r}: give the seconds that a step may take")
-        stall = self.stall_timeout
-        if not isinstance(stall, numbers.Real) or not stall > 0:
-            raise UserError(
-                f"stall_timeout is {stall!r}: give the seconds that a call may wait while nothing "
-                "moves; float('inf') for no such limit"
-            )
+        for name in ("timeout", "stall_timeout"):
+            object.__setattr__(self, name, seconds(name, getattr(self, name)))
         if self.way not in WAYS:
             raise UserError(f"way is {self.way!r}: give {', '.join(WAYS[1:])}, or leave it out")
         if self.start not in ("", BEGINNING):
@@ -286,8 +283,16 @@ def pick_address(address: str | None) -> str:
 
 
 def _check_host(address: str) -> None:
-    """Raises UserError for a host name that DNS cannot hold."""
-    if address.startswith(("unix:", "[")):
+    """Raises UserError for a host name that DNS cannot hold, and a path that no socket can have."""
+    if address.startswith("["):
+        return
+    if address.startswith("unix:"):
+        path = check_path("the address", address[len("unix:") :]) or ""
+        if len(os.fsencode(path)) > SOCKET:
+            raise UserError(
+                f"the address is {address!r}: the path of a socket has {SOCKET} bytes at most: "
+                "name a shorter one, such as one from the folder that this runs in"
+            )
         return
     host = address.rpartition(":")[0].rstrip(".")
     if len(host) > NAME or max(map(len, host.split("."))) > LABEL:

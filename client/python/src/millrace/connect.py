@@ -67,7 +67,8 @@ def connect(
     timeout: seconds that one call may wait at all, as for other ranks, before it raises
         WaitError, which is a LostError.
     stall_timeout: seconds that one call may wait while nothing moves anywhere in the service,
-        or nobody answers, before it raises WaitError. Its text names who waits for whom.
+        or nobody answers, before it raises WaitError; float("inf") for no such limit. Its text
+        names who waits for whom.
     tls_*: paths of PEM files. With tls_ca or tls_cert the connections use TLS.
     access_key_file: path of the service's access key; default $MILLRACE_ACCESS_KEY_FILE,
         or the key itself in $MILLRACE_ACCESS_KEY, or what a service of the same user on

@@ -383,6 +383,8 @@ class Loader(state.StateNames):
     def state_at(self, step: int, microbatch: int) -> state.State:
         """Returns the state after ``step`` steps and ``microbatch`` microbatches of the next."""
         step, microbatch = step_number("step", step), whole("microbatch", microbatch)
+        if microbatch < 0:
+            raise UserError(f"microbatch is {microbatch}: microbatches count up from 0")
         session = self._session or self._connected()
         token = session.tokens.get(step)  # known ones are there after close(), too
         if token is None and self._closed:

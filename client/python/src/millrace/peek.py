@@ -28,6 +28,7 @@ from millrace.config import (
     whole,
 )
 from millrace.errors import BugError, LostError, UserError, WaitError
+from millrace.planners import serving
 from millrace.receive import Microbatch, receive
 from millrace.waiting import Progress, Wait
 from millrace.wire import Message, WireError
@@ -65,7 +66,7 @@ def peek(
 ) -> Peek:
     """Returns what a rank of the job served at ``address`` gets of a step, and changes nothing.
 
-    address: host:port of the planner; default $MILLRACE_ADDR.
+    address: host:port of the planner, or several as for connect(); default $MILLRACE_ADDR.
     step: default the newest that is assembled. Steps are there from the one that the
         slowest rank is at to the last that is planned.
     job, identity: refuse a service that serves another job, or another spec.
@@ -88,6 +89,7 @@ def peek(
     address, tls = pick_address(address), TLS(tls_ca, tls_cert, tls_key)
     tls.check()
     check_path("access_key_file", access_key_file)
+    address = serving(address, tls, access_key_file, times[0])
     access = Access(address, access_key_file, tls.used())
     look = _Look(address, messages.Coordinates(**ranks), tls, access, times)
     located = look.locate(text("job", job), parse_identity(identity))

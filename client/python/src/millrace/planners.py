@@ -11,7 +11,8 @@ import time
 from typing import Any, Callable, NamedTuple, TypeVar, Union
 
 from millrace import messages, rpc
-from millrace.access import Channel
+from millrace.access import Access, Channel
+from millrace.config import TLS, check_path
 from millrace.connections import Connections
 from millrace.errors import BugError, Error, LostError, UserError, WaitError, with_code
 from millrace.waiting import Progress
@@ -187,3 +188,30 @@ class Planners:
 
 def _name(address: str) -> str:
     return f"the planner at {address}"
+
+
+def serving(addresses: str, tls: TLS, access_key_file: str | None, seconds: float) -> str:
+    """Returns the address of several at which the planner answers; a single one is not asked.
+
+    At the others somebody waits to take its place, without a word. What asking again does not
+    mend is said before that nobody is there.
+    """
+    found = [one.strip() for one in addresses.split(",")]
+    if len(found) == 1:
+        return found[0]
+    tls.check()
+    check_path("access_key_file", access_key_file)
+    method, request = messages.PLANNER + "Status", messages.StatusRequest().encode()
+    failed: Error = LostError("nobody was asked")
+    for one in found:
+        channel = rpc.open_channel(one, tls, Access(one, access_key_file, tls.used()))
+        try:
+            what = f"asking {one} for its status"
+            rpc.call_unary(channel, method, request, min(seconds, STATUS_TIME), what)
+            return one
+        except (LostError, UserError) as error:
+            if not isinstance(failed, UserError):
+                failed = error
+        finally:
+            channel.close()
+    raise failed

@@ -656,9 +656,9 @@ class Session:
         What is done inside waits in this thread, and raises WaitError when that is too long.
         ``source`` names who is asked; empty: the constructor.
         """
-        timer = threading.Timer(WAIT_LOG_AFTER, self.log_wait, (WAIT_LOG_AFTER, what, source))
-        timer.daemon = True
-        timer.start()
+        over = threading.Event()
+        said = (over, what, source)
+        threading.Thread(target=self._log_waits, args=said, daemon=True).start()
         before = getattr(self._calls, "wait", None)
         self._calls.wait = wait = before or self.wait(what, until, source)
         try:
@@ -669,7 +669,13 @@ class Session:
             raise with_code(self.progress.over(wait, error), error.code) from error
         finally:
             self._calls.wait = before
-            timer.cancel()
+            over.set()
+
+    def _log_waits(self, over: threading.Event, what: str, source: str) -> None:
+        began, pause = time.monotonic(), WAIT_LOG_AFTER
+        while not over.wait(pause):
+            self.log_wait(time.monotonic() - began, what, source)
+            pause = WAIT_LOG_EVERY
 
     def wait(self, what: str, until: float | None, source: str = "") -> Wait:
         """Returns a wait that begins now; source: not for the constructor."""

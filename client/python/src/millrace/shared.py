@@ -202,8 +202,9 @@ class Line:
             self._socket.close()
             while self._came:
                 os.close(self._came.pop())
-            # Not when the collector of cycles comes by, which trainers switch off.
-            self._ring = None
+            # Not when the collector of cycles comes by, which trainers switch off. What was read
+            # already is of that memory.
+            self._ring, self._from, self._to = None, 0, 0
             self._tables.end()
 
     def receive(self, what: str, closed: Callable[[], bool], hear: Hear) -> Step:

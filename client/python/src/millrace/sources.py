@@ -64,6 +64,7 @@ class InPlace:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._known = 0  # the position that the service has answered to
 
     def start(self) -> None:
         """Does nothing: there is nothing."""
@@ -76,12 +77,19 @@ class InPlace:
         with self._session.logged(what, until):
             step = self._session.joined(until).next_step if due is None else due
             self._session.tell(step + 1)
-            return self._session.batch(step, until)
+            received = self._session.batch(step, until)
+            self._known = step
+            return received
 
     def flush(self, seconds: float) -> None:
         """Does nothing: the last request said so."""
 
     def close(self) -> None:
+        """Says how far the trainer is first, where no request that was answered did."""
+        acked = self._session.acked
+        if acked > max(self._known, self._session.told) and not self._session.closed:
+            with contextlib.suppress(Error):  # nobody waits for it, and it may be lost
+                self._session.acknowledge(acked)
         self._session.close()
 
 
