@@ -95,7 +95,7 @@ func TestOldDoubt(t *testing.T) {
 	if !old.session.doubtful() {
 		t.Fatal("no join was lost")
 	}
-	old.session.doubt = old.session.doubt.Add(-latest)
+	old.session.doubt = old.session.doubt.Add(-doubtTime)
 	if err := next(old); err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ type session struct {
 	mu    sync.Mutex // guards the fields below, never held during a call
 	at    *joined
 	began int64     // step of the first join
-	doubt time.Time // when a join was asked for whose answer was lost, and which may have made this one void
+	doubt time.Time // when a join was asked for without an answer so far, which may have made this one void; zero: there is none
 	step  int64     // of token
 	token []byte
 	conns map[string]rpc.Conn // to constructors, by address; earlier ones may have calls under way
@@ -119,16 +119,16 @@ func (s *session) doubtful() bool {
 	return !s.doubt.IsZero()
 }
 
-// latest is how long a join may be under way that its rank has given up, and steps that were sent to the rank before lie where
-// it reads them: far more than either takes.
-const latest = 10 * time.Minute
+// doubtTime is how long a join may be under way that its rank has given up, and steps that were sent to the rank before lie
+// where it reads them: far more than either takes.
+const doubtTime = 10 * time.Minute
 
 // came notes that a step came by the join there is. A join asked for long before, which would have made that one void, was
 // never granted: whoever joins from here on is another client.
 func (s *session) came() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.doubt.IsZero() && time.Since(s.doubt) > latest {
+	if !s.doubt.IsZero() && time.Since(s.doubt) > doubtTime {
 		s.doubt = time.Time{}
 	}
 }

@@ -151,7 +151,7 @@ def test_a_join_that_was_lost_long_ago_takes_no_place(serve, open_loader, monkey
     service.faults += [("Join", None, Fault(LOST, "the planner is gone"))]
     take(loader, service, 2)
     assert not service.faults
-    monkeypatch.setattr(session, "LATEST", -1.0)
+    monkeypatch.setattr(session, "DOUBT_TIME", -1.0)
     take(loader, service, 1)
     service.faults += [("Batch", None, Fault(VOID, "another client joined since"))]
     with pytest.raises(millrace.UserError, match="another client joined"):

@@ -52,7 +52,7 @@ REJOIN_TIME = 10.0
 
 # Seconds that a join may be under way that its rank has given up, and that steps which were sent
 # to the rank before may lie where it reads them: far more than either takes.
-LATEST = 600.0
+DOUBT_TIME = 600.0
 
 # The codes with which a constructor answers a call that it does not know; the second one under TLS.
 UNKNOWN = ("UNIMPLEMENTED", "PERMISSION_DENIED")
@@ -376,7 +376,7 @@ class Session:
         received = rpc.retry(attempt, Backoff(self._who), self._closed, until, on_lost)
         self.lost = None
         self._silent = ""
-        if self._doubt and time.monotonic() - self._doubt > LATEST:
+        if self._doubt and time.monotonic() - self._doubt > DOUBT_TIME:
             self._doubt = 0.0  # it was never granted, or this step would not have come
         self.progress.move()
         return received
