@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -41,10 +42,14 @@ func (a *aging) Change(_ context.Context, req *pb.ChangeRequest) (*pb.ChangeRepl
 	return &pb.ChangeReply{Epoch: a.hear(req.Epoch, req.StaleRefused)}, nil
 }
 
-// open serves the planner, and opens a client that reads nothing ahead.
-func (a *aging) open(t *testing.T) *client.Client {
+func (a *aging) Status(context.Context, *pb.StatusRequest) (*pb.StatusReply, error) {
+	return &pb.StatusReply{}, nil
+}
+
+// serve serves the planner until the test ends.
+func (a *aging) serve(t *testing.T) (address string) {
 	t.Helper()
-	address := "unix:" + filepath.Join(t.TempDir(), "s")
+	address = "unix:" + filepath.Join(t.TempDir(), "s")
 	listener, err := rpc.Listen(address, client.Security{})
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +68,13 @@ func (a *aging) open(t *testing.T) *client.Client {
 			t.Error(err)
 		}
 	})
-	c, err := client.Open(t.Context(), address, client.Options{Prefetch: -1})
+	return address
+}
+
+// open serves the planner, and opens a client that reads nothing ahead.
+func (a *aging) open(t *testing.T) *client.Client {
+	t.Helper()
+	c, err := client.Open(t.Context(), a.serve(t), client.Options{Prefetch: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,5 +111,24 @@ func TestZombieAnswers(t *testing.T) {
 	told := p.told.Load()
 	if _, _, err := c.State(t.Context()); err != nil || p.told.Load() != told {
 		t.Errorf("it heard of %d refusals again: %v", p.told.Load()-told, err)
+	}
+}
+
+// TestPlannersInTurn: a change, and the question for a past state, go to the one planner of several that serves.
+func TestPlannersInTurn(t *testing.T) {
+	p := &aging{}
+	p.epoch.Store(2)
+	nobody := "unix:" + filepath.Join(t.TempDir(), "s")
+	several := nobody + ", " + p.serve(t)
+	token, _, err := client.StateAt(t.Context(), several, 7, client.Security{})
+	if err != nil || len(token) != 1 || token[0] != 2 {
+		t.Errorf("the state is %v: %v", token, err)
+	}
+	if _, err := client.Change(t.Context(), several, []byte(`{"weights":{"web":1}}`), client.Security{}); err != nil || p.asked.Load() != 2 {
+		t.Errorf("the planner was asked %d times: %v", p.asked.Load(), err)
+	}
+	var lost *client.LostError
+	if _, err := client.Change(t.Context(), nobody+","+nobody, nil, client.Security{}); !errors.As(err, &lost) {
+		t.Errorf("of two planners that are not there a client heard %v", err)
 	}
 }

@@ -3,12 +3,14 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
 
@@ -51,6 +53,34 @@ func (p *planners) close() error {
 		errs = append(errs, x.conn.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// serving connects to the one planner of a list of addresses that serves; a single one is not asked. The others wait
+// to take its place without a word. What asking again does not mend is said before that nobody answers.
+func serving(ctx context.Context, list string, sec rpc.Security) (*planners, error) {
+	p, err := dialPlanners(list, sec)
+	if err != nil || len(p.list) == 1 {
+		return p, err
+	}
+	for at, x := range p.list {
+		failed := x.status(ctx)
+		if failed == nil {
+			p.at.Store(int64(at))
+			return p, nil
+		}
+		if err == nil || fault.ClassOf(err) != fault.User {
+			err = fault.As(fault.ClassOf(failed), fmt.Errorf("asking the planner at %s for its status: %w", x.address, failed))
+		}
+	}
+	return nil, errors.Join(err, p.close())
+}
+
+// status asks whether a planner serves.
+func (x planner) status(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	_, err := pb.NewPlannerClient(x.conn).Status(ctx, &pb.StatusRequest{})
+	return rpc.FromStatus(err)
 }
 
 // ask calls the planner that answered last and, as long as what it is asked is lost, the others

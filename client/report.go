@@ -81,7 +81,7 @@ func (r Report) wire() (*pb.ReportRequest, error) {
 // Change changes the job served at address and returns the first step that the
 // change applies to; it is durable then. change is one line of a change file, such
 // as {"weights":{"web":0.7,"code":0.3}}; without a step it applies as soon as it
-// can. It is sent once: after a *LostError it may have been
+// can. Of several addresses, as Open takes them, the one that serves gets it. It is sent once: after a *LostError it may have been
 // made, and the status of the job lists the changes that were. A source that is
 // added is indexed first, which takes a while: give ctx a deadline that allows for it.
 func Change(ctx context.Context, address string, change []byte, security Security) (step int64, err error) {
@@ -92,18 +92,18 @@ func Change(ctx context.Context, address string, change []byte, security Securit
 // steps are planned or were delivered: those are void, and ranks of the new mesh join with
 // the token. It is how a job goes on when ranks are lost. A second call does nothing.
 func ChangeFrom(ctx context.Context, address string, change, token []byte, security Security) (step int64, err error) {
-	conn, err := rpc.Dial(address, security)
+	planners, err := serving(ctx, address, security)
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close()
-	reply, err := pb.NewPlannerClient(conn).Change(ctx, &pb.ChangeRequest{Change: change, Token: token})
+	defer planners.close()
+	reply, err := pb.NewPlannerClient(planners.now().conn).Change(ctx, &pb.ChangeRequest{Change: change, Token: token})
 	if err != nil {
 		err = rpc.FromStatus(err)
 		if fault.ClassOf(err) == fault.Lost {
 			err = fmt.Errorf("%w; it may have been made: see the changes in the job's status", err)
 		}
-		return 0, fault.As(fault.ClassOf(err), fmt.Errorf("changing the job at %s: %w", address, err))
+		return 0, fault.As(fault.ClassOf(err), fmt.Errorf("changing the job at %s: %w", planners.now().address, err))
 	}
 	return int64(reply.Step), nil
 }

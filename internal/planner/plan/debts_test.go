@@ -82,22 +82,26 @@ func drive(t *testing.T, d *debts, rng *rand.Rand, longest int) {
 	}
 }
 
-// BenchmarkBehind draws from 306 sources of different shares: many short samples, few
-// long ones.
+// BenchmarkBehind draws from 306 sources of few different shares and of many: many short
+// samples, few long ones.
 func BenchmarkBehind(b *testing.B) {
 	const n = 306
-	weights := make([]float64, n)
-	for i := range weights {
-		weights[i] = float64(1 + i%7)
-	}
 	rng := rand.New(rand.NewPCG(1, 1))
+	few, many := make([]float64, n), make([]float64, n)
+	for i := range n {
+		few[i], many[i] = float64(1+i%7), rng.ExpFloat64()
+	}
 	units := make([]int64, 1<<16)
 	for i := range units {
 		units[i] = 1 + int64(110*rng.ExpFloat64())
 	}
-	d := debts{base: make([]int64, n), out: make([]bool, n)}
-	d.mixBy(mix.FromWeights(weights))
-	for i := 0; b.Loop(); i++ {
-		d.draw(d.behind(), units[i%len(units)])
+	for name, weights := range map[string][]float64{"few shares": few, "many shares": many} {
+		b.Run(name, func(b *testing.B) {
+			d := debts{base: make([]int64, n), out: make([]bool, n)}
+			d.mixBy(mix.FromWeights(weights))
+			for i := 0; b.Loop(); i++ {
+				d.draw(d.behind(), units[i%len(units)])
+			}
+		})
 	}
 }
