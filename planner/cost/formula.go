@@ -23,14 +23,18 @@ type formula struct {
 	a, b     uint64 // at most math.MaxInt64
 	add      uint64 // fixed, and what rounds up
 	shift    uint
-	oneImage bool // the cost is of one image
+	below    uint64 // counts below it cost so little that 64 bits are enough
+	oneImage bool   // the cost is of one image
 }
 
 func (f *formula) String() string { return f.text }
 
-// Cost computes a x + b x² in 192 bits, so that it overflows only if the cost does.
+// Cost computes a x + b x² in 192 bits, so that it overflows only if the cost does. Nearly all counts are small.
 func (f *formula) Cost(s Sample) (int64, error) {
 	x := uint64(s.get(f.of))
+	if x < f.below && !s.negative() && (!f.oneImage || s.Images <= 1) {
+		return int64(((f.b*x+f.a)*x + f.add) >> f.shift), nil
+	}
 	hi, lo := bits.Mul64(f.b, x)
 	lo, carry := bits.Add64(lo, f.a, 0)
 	hi += carry // both are below 2^63 if they count
@@ -234,7 +238,18 @@ func (h *shape) formula(values []*big.Rat, of field) (Model, error) {
 	if fits != [3]bool{true, true, true} {
 		return nil, fault.Userf("cost %s: its parameters are too large: a count of 1 costs more than %d units", f.text, int64(math.MaxInt64)>>h.shift)
 	}
+	f.below = f.smallCounts()
 	return f, nil
+}
+
+// smallCounts returns what counts are below whose a x, b x² and rest are less than 2^61 each, a power of two; 0 if none is.
+func (f *formula) smallCounts() uint64 {
+	const most = 61
+	k := min(most-bits.Len64(f.a), (most-bits.Len64(f.b))/2)
+	if k < 0 || bits.Len64(f.add) > most {
+		return 0
+	}
+	return 1 << k
 }
 
 // ceiling rounds up to a whole number, and reports whether it fits in 63 bits.

@@ -57,7 +57,7 @@ func New(m Sizes) (*Tree, error) {
 
 // Sizes returns those of the tree, with the order of the four axes of ranks.
 func (t *Tree) Sizes() Sizes {
-	m := Sizes{DP: t.size[dp], CP: t.size[cp], PP: t.size[pp], TP: t.size[tp], VPP: t.vpp, EP: t.ep}
+	m := Sizes{DP: t.size[dp], CP: t.size[cp], PP: t.size[pp], TP: t.size[tp], VPP: t.vpp, EP: t.ep, Order: make([]string, 0, len(t.order))}
 	for _, a := range t.order {
 		m.Order = append(m.Order, a.String())
 	}

@@ -2,8 +2,10 @@ package strategy_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
+	"github.com/millrace-data/millrace/balance"
 	"github.com/millrace-data/millrace/planner/dgraph"
 	"github.com/millrace-data/millrace/planner/mesh"
 	"github.com/millrace-data/millrace/planner/strategy"
@@ -52,6 +54,62 @@ func BenchmarkPlan(b *testing.B) {
 			}
 		})
 	}
+}
+
+// manySources is a step of 306,000 short samples of 306 sources in 4096 rows.
+func manySources(b *testing.B) strategy.Input {
+	const rows, length, sources, block = 4096, 8192, 306, 8000
+	rng, buf, seen := rand.New(rand.NewPCG(1, 2)), &dgraph.Buffer{}, [sources]int{}
+	for tokens := 0; tokens < rows*length; {
+		source := rng.IntN(sources)
+		at := source*97 + seen[source] // some are in the middle of a block
+		seen[source]++
+		buf.Source, buf.Seq = append(buf.Source, int32(source)), append(buf.Seq, int64(at/block))
+		buf.Index, buf.Tokens = append(buf.Index, int32(at%block)), append(buf.Tokens, 1+int32(109*rng.ExpFloat64()))
+		tokens += int(buf.Tokens[buf.Len()-1])
+	}
+	rowOf, _, err := new(balance.Packer).Pack(buf.Tokens, 0, length, rows, 32)
+	if err != nil {
+		b.Fatal(err)
+	}
+	shape := strategy.Shape{Rows: rows, SequenceLength: length, MicrobatchSize: 1, Packing: true}
+	return batch{buf, rowOf, shape}.input(mesh.Sizes{DP: 256, CP: 1, PP: 4, TP: 4}, 1)
+}
+
+// BenchmarkRegistered plans rows in order by a strategy of the user's, whose plan is checked, and cuts the plan for each of
+// 16 constructors.
+func BenchmarkRegistered(b *testing.B) {
+	in := manySources(b)
+	plan, err := strategy.Set{"own": text(model(b, "quadratic"), 1, strategy.Balance{Level: strategy.KeepOrder})}.Named("own")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var runner strategy.Runner
+	r, err := runner.Run(plan, in)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("plan", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := runner.Run(plan, in); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	const constructors = 16
+	buckets := make([][]uint32, constructors)
+	for d := range uint32(256) {
+		buckets[d%constructors] = append(buckets[d%constructors], d)
+	}
+	b.Run("parts", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			for _, mine := range buckets {
+				r.Part(mine)
+			}
+		}
+	})
 }
 
 // BenchmarkCosts gives text its costs, and rows theirs.

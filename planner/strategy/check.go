@@ -13,19 +13,22 @@ type drawn struct {
 	rowOf []int32
 }
 
-// keepDrawn has the step keep what is drawn, to check its plan by.
+// keepDrawn has the step keep what is drawn, to check its plan by, in memory that the step after it uses again.
 func (s *Step) keepDrawn() *drawn {
-	kept, draw := &drawn{}, s.in.Draw
+	kept, draw := &s.runner.drawn, s.in.Draw
 	s.in.Draw = func(shares []uint64) (*dgraph.Buffer, []int32, error) {
 		buf, rowOf, err := draw(shares)
 		if err == nil {
-			kept.rowOf, kept.buf = slices.Clone(rowOf), *buf
-			kept.buf.Source, kept.buf.Seq, kept.buf.Index = slices.Clone(buf.Source), slices.Clone(buf.Seq), slices.Clone(buf.Index)
-			kept.buf.Tokens = slices.Clone(buf.Tokens)
+			kept.copy(buf, rowOf)
 		}
 		return buf, rowOf, err
 	}
 	return kept
+}
+
+func (d *drawn) copy(b *dgraph.Buffer, rowOf []int32) {
+	d.rowOf, d.buf.Tokens = append(d.rowOf[:0], rowOf...), append(d.buf.Tokens[:0], b.Tokens...)
+	d.buf.Source, d.buf.Seq, d.buf.Index = append(d.buf.Source[:0], b.Source...), append(d.buf.Seq[:0], b.Seq...), append(d.buf.Index[:0], b.Index...)
 }
 
 // same says whether the samples are still those that were drawn.
@@ -35,65 +38,75 @@ func (d *drawn) same(b *dgraph.Buffer) bool {
 }
 
 // checkResult checks a plan that its strategy could change: no sample is dropped, no row is
-// too full, and each place has one row.
-func (s *Step) checkResult(d *drawn) error {
+// too full, and each place has one row. It returns the number of samples of each row.
+func (s *Step) checkResult(d *drawn) ([]int32, error) {
 	r := s.result
 	switch {
 	case !d.same(s.buf):
-		return fmt.Errorf("it changed the samples of the step, which Buffer returns to be read only")
+		return nil, fmt.Errorf("it changed the samples of the step, which Buffer returns to be read only")
 	case r.tree != s.in.Tree || r.ranks != s.ranks() || r.Microbatches != s.microbatches || r.MicrobatchSize != s.in.Shape.MicrobatchSize ||
 		(r.Width == nil) == s.in.Shape.Pool:
-		return fmt.Errorf("it changed the shape of the plan, which follows from the batch and the mesh")
+		return nil, fmt.Errorf("it changed the shape of the plan, which follows from the batch and the mesh")
 	case r.Encoder != nil && len(r.Encoder) != s.buf.Images():
-		return fmt.Errorf("%d images have an encoder or -1, and there are %d", len(r.Encoder), s.buf.Images())
+		return nil, fmt.Errorf("%d images have an encoder or -1, and there are %d", len(r.Encoder), s.buf.Images())
 	}
 	for image, bucket := range r.Encoder {
 		if bucket < -1 || int(bucket) >= r.Encoders.Len() {
-			return fmt.Errorf("image %d goes to encoder %d; there are %d, counted from 0", image, bucket, r.Encoders.Len())
+			return nil, fmt.Errorf("image %d goes to encoder %d; there are %d, counted from 0", image, bucket, r.Encoders.Len())
 		}
 	}
 	if err := s.checkPlaces(r); err != nil {
-		return err
+		return nil, err
 	}
 	return s.checkRows(r.RowOf, d.rowOf, r.Width)
 }
 
-// checkRows checks a row for each sample. packed are the rows that samples were packed into;
-// widths are those of rows, nil if all are 1.
-func (s *Step) checkRows(rowOf, packed, widths []int32) error {
+// checkRows checks a row for each sample, and returns the number of samples of each row. packed are
+// the rows that samples were packed into; widths are those of rows, nil if all are 1.
+func (s *Step) checkRows(rowOf, packed, widths []int32) ([]int32, error) {
 	if len(rowOf) != len(packed) {
-		return fmt.Errorf("%d samples have a row or -1, and there are %d", len(rowOf), len(packed))
+		return nil, fmt.Errorf("%d samples have a row or -1, and there are %d", len(rowOf), len(packed))
 	}
 	rows, m := s.in.Shape.Rows, max(s.in.Shape.Multiple, 1)
 	if widths != nil {
 		rows = len(widths)
 	}
-	tokens := make([]int64, rows)
-	count := make([]int32, rows)
+	tokens, count, lengths := make([]int64, rows), make([]int32, rows), s.buf.Tokens[:len(rowOf)]
 	for i, row := range rowOf {
-		switch {
-		case row < -1 || int(row) >= rows:
-			return fmt.Errorf("sample %v goes to row %d; rows are 0 to %d", s.buf.Ref(i), row, rows-1)
-		case row < 0 && packed[i] >= 0:
-			return fmt.Errorf("sample %v, which belongs to this step, has no row", s.buf.Ref(i))
-		case row >= 0 && packed[i] < 0:
-			return fmt.Errorf("sample %v, which waits for the next step, goes to row %d; give it -1", s.buf.Ref(i), row)
-		case row < 0:
+		if row == -1 && packed[i] < 0 {
 			continue
+		}
+		if row < 0 || int(row) >= rows || packed[i] < 0 {
+			return nil, s.wrongRow(i, row, rows)
+		}
+		n := lengths[i]
+		if m > 1 {
+			n = (n + m - 1) / m * m
 		}
 		room := int64(s.in.Shape.SequenceLength)
 		if widths != nil {
 			room *= int64(widths[row])
 		}
 		count[row]++
-		if tokens[row] += int64((s.buf.Tokens[i] + m - 1) / m * m); tokens[row] > room {
-			return fmt.Errorf("sample %v makes row %d %d tokens long; it has room for %d", s.buf.Ref(i), row, tokens[row], room)
+		if tokens[row] += int64(n); tokens[row] > room {
+			return nil, fmt.Errorf("sample %v makes row %d %d tokens long; it has room for %d", s.buf.Ref(i), row, tokens[row], room)
 		}
 		if count[row] > 1 && !s.in.Shape.Packing {
-			return fmt.Errorf("sample %v is the second of row %d; without packing a row has one", s.buf.Ref(i), row)
+			return nil, fmt.Errorf("sample %v is the second of row %d; without packing a row has one", s.buf.Ref(i), row)
 		}
 	}
-	return nil
+	return count, nil
+}
+
+// wrongRow says what is wrong with the row of a sample.
+func (s *Step) wrongRow(sample int, row int32, rows int) error {
+	switch {
+	case row < -1 || int(row) >= rows:
+		return fmt.Errorf("sample %v goes to row %d; rows are 0 to %d", s.buf.Ref(sample), row, rows-1)
+	case row < 0:
+		return fmt.Errorf("sample %v, which belongs to this step, has no row", s.buf.Ref(sample))
+	}
+	return fmt.Errorf("sample %v, which waits for the next step, goes to row %d; give it -1", s.buf.Ref(sample), row)
 }
 
 // checkPlaces checks a place for each row: every place of every rank has one.

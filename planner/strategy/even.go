@@ -9,9 +9,13 @@ import "slices"
 func (g *Graph) even() {
 	s, x := g.s, g.scratch
 	x.tokens, x.at = grow(x.tokens, len(x.items)), grow(x.at, len(x.items))
-	m := max(s.in.Shape.Multiple, 1)
 	for k, i := range x.items {
-		x.tokens[k], x.at[k] = (s.buf.Tokens[i]+m-1)/m*m, s.rowOf[i]
+		x.tokens[k], x.at[k] = s.buf.Tokens[i], s.rowOf[i]
+	}
+	if m := s.in.Shape.Multiple; m > 1 {
+		for k, n := range x.tokens {
+			x.tokens[k] = (n + m - 1) / m * m
+		}
 	}
 	var widths []int32
 	var err error

@@ -75,17 +75,24 @@ func (r *Result) ranksOf(buckets []uint32) (mine []uint32) {
 	return slices.Compact(mine)
 }
 
+// Sample is a sample of a row, as parts say it.
+type Sample struct {
+	Block  uint32 // that it comes from: an index into Result.Blocks
+	Index  uint32 // place in the block
+	Tokens uint32
+}
+
 // index finds the rows of a rank, and what parts say of samples. Nobody changes it
 // once it is made.
 type index struct {
-	rowAt          []int32 // (microbatch x dp + rank) x size + position -> row
-	start, samples []int32 // samples by row
-
-	blocks                []Block  // of all samples
-	block, place, lengths []uint32 // of each of samples, in their order: in blocks, in the block, tokens
+	rowAt          []int32  // (microbatch x dp + rank) x size + position -> row
+	start, samples []int32  // samples by row, as places in the buffer
+	said           []Sample // of each of samples, in their order
+	blocks         []Block  // of all samples
 }
 
-func newIndex(r *Result, buf *dgraph.Buffer) *index {
+// newIndex makes the index of a result. count is the number of samples of each row.
+func newIndex(r *Result, buf *dgraph.Buffer, count []int32) *index {
 	x, dp := &index{rowAt: make([]int32, r.ranks*r.Microbatches*r.MicrobatchSize)}, r.ranks
 	for row := range r.Rank {
 		first, width := r.Span(row)
@@ -93,43 +100,65 @@ func newIndex(r *Result, buf *dgraph.Buffer) *index {
 			x.rowAt[(int(r.Microbatch[row])*dp+rank)*r.MicrobatchSize+int(r.Position[row])] = int32(row)
 		}
 	}
-	x.start, x.samples = dgraph.ByRow(r.RowOf, len(r.Rank))
+	x.start = make([]int32, len(count)+1)
+	for row, n := range count {
+		x.start[row+1] = x.start[row] + n
+	}
 	x.describe(r.RowOf, buf)
 	return x
 }
 
-// describe writes what parts say of samples in the order of rows, so that parts are copied, and
-// numbers the blocks of all samples. A source gives its samples block by block, so the block
-// of the sample before is mostly the one.
-func (x *index) describe(rowOf []int32, buf *dgraph.Buffer) {
-	numbers := map[Block]int32{}
-	var last []int32 // of each source, the block of its last sample
-	n := len(x.samples)
-	columns, next := make([]uint32, 3*n), slices.Clone(x.start)
-	x.block, x.place, x.lengths = columns[:n:n], columns[n:2*n:2*n], columns[2*n:]
-	for i, source := range buf.Source {
-		for int(source) >= len(last) {
-			last = append(last, -1)
+// countRows returns the number of samples of each row.
+func countRows(rowOf []int32, rows int) []int32 {
+	count := make([]int32, rows)
+	for _, row := range rowOf {
+		if row >= 0 {
+			count[row]++
 		}
-		b := Block{source, buf.Seq[i]}
-		if at := last[source]; at < 0 || x.blocks[at] != b {
+	}
+	return count
+}
+
+// describe sorts samples by row, writes what parts say of them in that order, so that parts are copied,
+// and numbers the blocks of all samples. A source gives its samples block by block, so the block of the
+// sample before is mostly the one. What is said of a sample lies together: there are as many places to
+// write to as rows, and a cache has room for one line of each, not for several.
+func (x *index) describe(rowOf []int32, buf *dgraph.Buffer) {
+	type block struct {
+		seq    int64
+		number uint32
+	}
+	numbers := map[Block]uint32{}
+	var last []block // of each source, that of its last sample
+	n, next := len(rowOf), slices.Clone(x.start)
+	sources, seqs, places, tokens := buf.Source[:n], buf.Seq[:n], buf.Index[:n], buf.Tokens[:n]
+	x.samples, x.said = make([]int32, x.start[len(x.start)-1]), make([]Sample, x.start[len(x.start)-1])
+	for i, row := range rowOf {
+		source, seq := sources[i], seqs[i]
+		for int(source) >= len(last) {
+			last = append(last, block{seq: -1}) // blocks count from 0
+		}
+		of := &last[source]
+		if of.seq != seq {
+			b := Block{source, seq}
 			number, ok := numbers[b]
 			if !ok {
-				number = int32(len(x.blocks))
+				number = uint32(len(x.blocks))
 				numbers[b], x.blocks = number, append(x.blocks, b)
 			}
-			last[source] = number
+			*of = block{seq, number}
 		}
-		if row := rowOf[i]; row >= 0 {
+		if row >= 0 {
 			at := next[row]
-			x.block[at], x.place[at], x.lengths[at] = uint32(last[source]), uint32(buf.Index[i]), uint32(buf.Tokens[i])
-			next[row]++
+			next[row] = at + 1
+			x.samples[at] = int32(i)
+			x.said[at] = Sample{of.number, uint32(places[i]), uint32(tokens[i])}
 		}
 	}
 }
 
-// row returns the samples of a row.
-func (x *index) row(row int32) []int32 { return x.samples[x.start[row]:x.start[row+1]] }
+// row returns what is said of the samples of a row.
+func (x *index) row(row int32) []Sample { return x.said[x.start[row]:x.start[row+1]] }
 
 // cutter writes a part.
 type cutter struct {
@@ -146,7 +175,7 @@ func (c *cutter) makeRoom(r *Result, mine []uint32) {
 		for m := range r.Microbatches {
 			at := (m*dp + int(rank)) * r.MicrobatchSize
 			for _, row := range c.rowAt[at : at+r.MicrobatchSize] {
-				samples += len(c.index.row(row))
+				samples += int(c.start[row+1] - c.start[row])
 			}
 		}
 	}
@@ -163,18 +192,20 @@ func (c *cutter) makeRoom(r *Result, mine []uint32) {
 }
 
 func (c *cutter) row(row int32, rank uint32, microbatch, position int) {
-	p, from, to := &c.part, c.start[row], c.start[row+1]
+	p, samples := &c.part, c.index.row(row)
 	p.Rows, p.Rank = append(p.Rows, uint32(row)), append(p.Rank, rank)
 	p.Microbatch, p.Position = append(p.Microbatch, uint32(microbatch)), append(p.Position, uint32(position))
-	p.RowSamples = append(p.RowSamples, uint32(to-from))
-	p.SampleIndex = append(p.SampleIndex, c.place[from:to]...)
-	p.SampleLength = append(p.SampleLength, c.lengths[from:to]...)
-	for _, b := range c.block[from:to] {
-		if c.local[b] == 0 {
-			c.used = append(c.used, b)
-			c.local[b] = uint32(len(c.used))
+	p.RowSamples = append(p.RowSamples, uint32(len(samples)))
+	at, end := len(p.SampleIndex), len(p.SampleIndex)+len(samples)
+	p.SampleBlock, p.SampleIndex, p.SampleLength = p.SampleBlock[:end], p.SampleIndex[:end], p.SampleLength[:end]
+	blocks, places, lengths := p.SampleBlock[at:], p.SampleIndex[at:], p.SampleLength[at:]
+	for i := range samples {
+		s := &samples[i]
+		if c.local[s.Block] == 0 {
+			c.used = append(c.used, s.Block)
+			c.local[s.Block] = uint32(len(c.used))
 		}
-		p.SampleBlock = append(p.SampleBlock, c.local[b]-1)
+		blocks[i], places[i], lengths[i] = c.local[s.Block]-1, s.Index, s.Tokens
 	}
 }
 

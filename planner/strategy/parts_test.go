@@ -1,6 +1,7 @@
 package strategy_test
 
 import (
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
@@ -61,6 +62,40 @@ func TestConstructorParts(t *testing.T) {
 	}
 	if len(rows) != in.Shape.Rows {
 		t.Errorf("constructors have %d rows, want %d", len(rows), in.Shape.Rows)
+	}
+}
+
+// TestRowsOfManyBlocks: what a result says of the samples of each row is what the buffer has of them, however
+// sources and blocks follow each other, and a runner may plan a smaller step after a larger one.
+func TestRowsOfManyBlocks(t *testing.T) {
+	var runner strategy.Runner
+	plan, err := strategy.Set{"own": text(model(t, "quadratic"), 1, strategy.Balance{Level: strategy.Interleaved})}.Named("own")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed, rows := range []int{64, 16, 32} {
+		b, rng := draw(t, uint64(seed), rows, 256, 105, true), rand.New(rand.NewPCG(uint64(seed), 5))
+		b.buf.ImageOffsets, b.buf.Patches = nil, nil
+		for i := range b.buf.Seq {
+			b.buf.Source[i], b.buf.Seq[i] = rng.Int32N(7), rng.Int64N(3)
+		}
+		r, err := runner.Run(plan, b.input(mesh.Sizes{DP: 4, CP: 1, PP: 1, TP: 1}, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for row := range r.Rank {
+			said, samples := r.Row(row), r.Samples(row)
+			if len(said) != len(samples) {
+				t.Fatalf("row %d has %d samples, and %d are described", row, len(samples), len(said))
+			}
+			for k, i := range samples {
+				block := r.Blocks()[said[k].Block]
+				got := dgraph.Ref{Source: block.Source, Seq: block.Seq, Index: int32(said[k].Index)}
+				if got != b.buf.Ref(int(i)) || int32(said[k].Tokens) != b.buf.Tokens[i] || r.RowOf[i] != int32(row) {
+					t.Fatalf("row %d has sample %v of %d tokens, want %v of %d", row, got, said[k].Tokens, b.buf.Ref(int(i)), b.buf.Tokens[i])
+				}
+			}
+		}
 	}
 }
 

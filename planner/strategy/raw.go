@@ -32,7 +32,7 @@ func PlanRaw(s *Step, rowOf, rank, microbatch, position []int32) error {
 		g.fail("plan_raw", "Balance is to place the rows; leave one of the two out")
 		return s.err
 	}
-	if err := s.checkRows(rowOf, s.rowOf, nil); err != nil {
+	if _, err := s.checkRows(rowOf, s.rowOf, nil); err != nil {
 		s.fail(fault.Userf("strategy: plan_raw: %w", err))
 		return s.err
 	}

@@ -48,7 +48,16 @@ type Result struct {
 
 // Samples returns the samples of a row, as places in the buffer, ascending. The slice
 // belongs to the result.
-func (r *Result) Samples(row int) []int32 { return r.index.row(int32(row)) }
+func (r *Result) Samples(row int) []int32 {
+	return r.index.samples[r.index.start[row]:r.index.start[row+1]]
+}
+
+// Row returns what parts say of the samples of a row, in the order of Samples. The slice
+// belongs to the result.
+func (r *Result) Row(row int) []Sample { return r.index.row(int32(row)) }
+
+// Blocks returns the blocks that the samples of the step come from. The slice belongs to the result.
+func (r *Result) Blocks() []Block { return r.index.blocks }
 
 // Ranks returns the number of ranks that rows go to: DP ranks, or, with Width, those
 // of the pool.

@@ -41,10 +41,12 @@ func (g *Graph) planRows() {
 	if s.err != nil {
 		return
 	}
+	if g.model != nil {
+		g.rowCosts()
+	}
 	switch {
 	case g.raw: // the rows have their places
 	case level == Inter || level == Interleaved:
-		g.rowCosts()
 		if s.in.Shape.wide() {
 			s.tile(g.scratch.rows)
 			break
@@ -54,7 +56,6 @@ func (g *Graph) planRows() {
 		s.inOrder()
 	}
 	if s.err == nil && g.model != nil {
-		g.rowCosts()
 		g.sumUp(g.scratch.rows)
 		g.sumUpParts()
 	}
@@ -62,26 +63,46 @@ func (g *Graph) planRows() {
 
 // sampleCosts fills items and costs with the samples that have a row.
 func (g *Graph) sampleCosts() {
-	s, x := g.s, g.scratch
-	x.items, x.costs = slices.Grow(x.items[:0], s.buf.Len()), slices.Grow(x.costs[:0], s.buf.Len())
+	s, x, n := g.s, g.scratch, g.s.buf.Len()
+	x.items, x.costs = grow(x.items, n), grow(x.costs, n)
 	for _, part := range s.all(dgraph.Text) {
 		part.forget()
 	}
-	total := int64(0)
+	var known []int64 // of all samples, by length
+	if len(s.parts) == 0 {
+		known = x.known
+	}
+	total, k := int64(0), 0
 	for i, row := range s.rowOf {
 		if row < 0 {
 			continue
 		}
-		of := g
-		if len(s.parts) > 0 {
-			of = s.costGraph(s.buf.Source[i], g)
+		units := int64(unknown)
+		if tokens := uint32(s.buf.Tokens[i]); int(tokens) < len(known) {
+			units = known[tokens]
 		}
-		units, err := of.costOf(i)
-		if !of.countable(i, units, err, &total) {
-			return
+		if units == unknown || units > balance.MaxTotal-total {
+			var ok bool
+			if units, ok = g.costAfter(total, i); !ok {
+				return
+			}
 		}
-		x.items, x.costs = append(x.items, int32(i)), append(x.costs, units)
+		x.items[k], x.costs[k] = int32(i), units
+		total += units
+		k++
 	}
+	x.items, x.costs = x.items[:k], x.costs[:k]
+}
+
+// costAfter returns the cost of a sample, by the graph that has it. If it cannot be added to the total of those before it,
+// the step fails.
+func (g *Graph) costAfter(total int64, i int) (units int64, ok bool) {
+	of := g
+	if len(g.s.parts) > 0 {
+		of = g.s.costGraph(g.s.buf.Source[i], g)
+	}
+	units, err := of.costOf(i)
+	return units, of.countable(i, units, err, &total)
 }
 
 // costGraph returns the graph that says what samples of a source cost: one that names it, else

@@ -60,8 +60,9 @@ func recovering(name string, plan Strategy) Strategy {
 		}()
 		kept := s.keepDrawn()
 		if err = plan(s); err == nil && s.done && s.err == nil {
-			if err = s.checkResult(kept); err == nil {
-				s.result.index = newIndex(s.result, s.buf)
+			var count []int32
+			if count, err = s.checkResult(kept); err == nil {
+				s.result.index = newIndex(s.result, s.buf, count)
 			}
 		}
 		if err != nil && s.err == nil && !errors.Is(err, ErrBlocked) && fault.ClassOf(err) == fault.Bug {

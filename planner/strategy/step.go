@@ -98,6 +98,7 @@ type Step struct {
 type Runner struct {
 	scratch [2]scratch          // by kind of graph
 	parts   map[string]*scratch // by title of graphs of some sources
+	drawn   drawn               // of a strategy whose plan is checked
 }
 
 // Run plans a step. The result belongs to the caller. The error is ErrBlocked if
@@ -123,7 +124,7 @@ func (r *Runner) Run(plan Strategy, in Input) (*Result, error) {
 		return nil, fault.Userf("strategy: it returned without a plan; end it with `return g.Plan()`")
 	}
 	if s.result.index == nil { // a registered strategy has it
-		s.result.index = newIndex(s.result, s.buf)
+		s.result.index = newIndex(s.result, s.buf, countRows(s.result.RowOf, len(s.result.Rank)))
 	}
 	return s.result, nil
 }

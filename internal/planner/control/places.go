@@ -101,7 +101,14 @@ func (m *members) shadowsBut(l *loader) (n int) {
 }
 
 // primaries is the number of loaders that have a place.
-func (m *members) primaries() int { return len(m.loaders) - len(m.shadows()) }
+func (m *members) primaries() (n int) {
+	for _, l := range m.loaders {
+		if l.place != noPlace {
+			n++
+		}
+	}
+	return n
+}
 
 // ready has a shadow open all sources, so that its first block costs no more than any other.
 func (c *Core) ready(l *loader) {

@@ -53,8 +53,8 @@ func (c *Core) countWork() {
 	ranks := make([]work, s.Placed.Ranks())
 	for row := range s.Rows {
 		var w work
-		for _, i := range s.Placed.Samples(row) {
-			length := int64(s.Buffer.Tokens[i])
+		for _, sample := range s.Placed.Row(row) {
+			length := int64(sample.Tokens)
 			w.sum += length
 			w.squares += length * length
 		}

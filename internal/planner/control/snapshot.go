@@ -201,8 +201,9 @@ func (c *Core) Reads() Session {
 
 // missingMember names what has to be there before steps are planned; "" if all is.
 func (c *Core) missingMember() string {
+	n := c.members.primaries()
 	for i, x := range c.sources.indexed {
-		switch n := c.members.primaries(); {
+		switch {
 		case n < c.cfg.Loaders && c.plan == nil:
 			return fmt.Sprintf("loaders: %d of %d are connected", n, c.cfg.Loaders)
 		case x == nil:

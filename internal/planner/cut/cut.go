@@ -44,6 +44,7 @@ func (s *Step) Part(generation uint64, buckets []uint32, block func(source int32
 		SampleBlock: part.SampleBlock, SampleIndex: part.SampleIndex, SampleLength: part.SampleLength,
 		SequenceLength: uint32(step.Shape.SequenceLength), Microbatches: uint32(step.Placed.Microbatches), GlobalRows: uint32(len(step.Rows)),
 	}
+	out.Blocks = make([]*pb.PlanBlock, 0, len(part.Blocks))
 	for _, b := range part.Blocks {
 		out.Blocks = append(out.Blocks, block(b.Source, b.Seq))
 	}

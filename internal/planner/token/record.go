@@ -157,14 +157,14 @@ func PlanDigest(s *plan.Step) [32]byte {
 	var b []byte
 	put := func(v int64) { b = binary.LittleEndian.AppendUint64(b, uint64(v)) }
 	put(s.Step)
-	x := s.Buffer
+	blocks := s.Placed.Blocks()
 	for row, n := range s.Rows {
 		put(int64(n))
-		for _, i := range s.Placed.Samples(row) {
-			put(int64(x.Source[i]))
-			put(x.Seq[i])
-			put(int64(x.Index[i]))
-			put(int64(x.Tokens[i]))
+		for _, x := range s.Placed.Row(row) {
+			put(int64(blocks[x.Block].Source))
+			put(blocks[x.Block].Seq)
+			put(int64(x.Index))
+			put(int64(x.Tokens))
 		}
 		h.Write(b)
 		b = b[:0]

@@ -53,9 +53,9 @@ func (o *Orders) Loader(e control.Effect) (to control.Session, order *pb.LoaderO
 	case control.Seat:
 		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Place{Place: uint32(e.Place + 1)}}, false
 	case control.Release:
-		r := &pb.ReleaseBlocks{}
+		r := &pb.ReleaseBlocks{Source: make([]uint32, len(e.Source)), Before: make([]uint64, len(e.Source))}
 		for i, source := range e.Source {
-			r.Source, r.Before = append(r.Source, uint32(source)), append(r.Before, uint64(e.Before[i]))
+			r.Source[i], r.Before[i] = uint32(source), uint64(e.Before[i])
 		}
 		return e.To, &pb.LoaderOrder{Order: &pb.LoaderOrder_Release{Release: r}}, true
 	}
