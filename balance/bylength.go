@@ -1,50 +1,63 @@
 package balance
 
-// byLength holds items by their length: those of one length are a chain, by index. The set of
+// byLength holds items by their length: those of one length are a chain, by falling index. The set of
 // lengths finds the next one, so that nothing but the set is as large as the capacity to clear
 // or to walk.
 type byLength struct {
 	items   int     // how many
+	tokens  int64   // of all items
+	of      []int32 // per index, the length: the caller's
 	lengths bitset  // of the items
 	count   []int32 // per length in the set, its items
-	first   []int32 // per length in the set, the first of them
-	next    []int32 // per item, the next one of its length; undefined for the last one
+	last    []int32 // per length in the set, the last of them
+	prev    []int32 // per item, the one before it of its length, or none
 	end     int     // of the items: those from it on were cut off
 }
 
 // reset takes the items from first on.
 func (s *byLength) reset(lengths []int32, first int, capacity int32) {
 	s.lengths.reset(capacity + 1)
-	s.count, s.first = grow(s.count, int(capacity)+1), grow(s.first, int(capacity)+1)
-	s.next = grow(s.next, len(lengths))
-	s.items, s.end = len(lengths)-first, len(lengths)
-	for i := len(lengths) - 1; i >= first; i-- {
+	s.count, s.last = grow(s.count, int(capacity)+1), grow(s.last, int(capacity)+1)
+	s.prev = grow(s.prev, len(lengths))
+	s.items, s.tokens, s.of, s.end = 0, 0, lengths, first
+	for i := first; i < len(lengths); i++ {
 		n := lengths[i]
 		if !s.lengths.has(n) {
 			s.lengths.add(n)
-			s.count[n] = 0
+			s.count[n], s.last[n] = 0, none
 		}
-		s.count[n]++
-		s.next[i], s.first[n] = s.first[n], int32(i)
+		s.prev[i] = s.last[n]
+		s.extend(n)
 	}
 }
 
+// extend takes the next item, of length n, whose chain is known.
+func (s *byLength) extend(n int32) {
+	s.last[n] = int32(s.end)
+	s.count[n]++
+	s.tokens += int64(n)
+	s.items++
+	s.end++
+}
+
 // cut leaves the items before end, of those that reset took. They may be more or fewer than now.
-func (s *byLength) cut(lengths []int32, end int) {
-	for ; s.end > end; s.end-- {
-		n := lengths[s.end-1]
+func (s *byLength) cut(end int) {
+	for s.end > end {
+		s.end--
+		n := s.of[s.end]
+		s.last[n] = s.prev[s.end]
+		s.tokens -= int64(n)
+		s.items--
 		if s.count[n]--; s.count[n] == 0 {
 			s.lengths.remove(n)
 		}
-		s.items--
 	}
-	for ; s.end < end; s.end++ {
-		n := lengths[s.end]
-		if !s.lengths.has(n) { // the chain is as it was
+	for s.end < end {
+		n := s.of[s.end]
+		if s.count[n] == 0 {
 			s.lengths.add(n)
 		}
-		s.count[n]++
-		s.items++
+		s.extend(n)
 	}
 }
 

@@ -15,25 +15,27 @@ type Evener struct {
 	// before there was a choice.
 	Thorough bool
 
-	items    []sized // by index
-	order    []sized // placed items by decreasing tokens, equal ones by index
-	capacity int32   // tokens
-	bins     []cappedBin
-	next     []int32 // per item, the next one of its bin in the order
-	effort   int     // items that may still be looked at
-	sorter   sorter
-	byTokens tokenSorter
-	tree     tournament
-	entries  []costed // scratch of sorting, and bins by decreasing cost
-	trial    []int32  // the bins of another start
-	kept     []int32  // of the best one so far
-	deferred []int32  // items that no open bin had room for
-	lights   []int32  // bins to relieve heavy ones
-	union    []sized  // the items of two bins
-	sides    [2]cappedBin
-	fixed    []sized // what each bin holds that stays there; none if it is empty
-	part     part
-	uncapped Balancer
+	items     []sized // by index
+	costliest int64   // of the items, those in no bin too
+	order     []sized // placed items by decreasing tokens, equal ones by index
+	capacity  int32   // tokens
+	bins      []cappedBin
+	next      []int32 // per item, the next one of its bin in the order
+	effort    int     // items that may still be looked at
+	sorter    sorter
+	byTokens  tokenSorter
+	tree      tournament
+	states    []binState // of the bins
+	entries   []costed   // scratch of sorting, and bins by decreasing cost
+	trial     []int32    // the bins of another start
+	kept      []int32    // of the best one so far
+	deferred  []int32    // items that no open bin had room for
+	lights    []int32    // bins to relieve heavy ones
+	union     []sized    // the items of two bins
+	sides     [2]cappedBin
+	fixed     []sized // what each bin holds that stays there; none if it is empty
+	part      part
+	uncapped  Balancer
 }
 
 // sized is an item's size in both units.
@@ -100,16 +102,18 @@ func (e *Evener) evenAll(bin []int32, bins int) {
 	if len(e.items) == 0 || bins < 2 {
 		return
 	}
-	if e.heaviest() > e.largest(nil) {
-		e.even(bin, bins)
+	total, largest := e.total(), e.largest(bin)
+	if e.heaviest() > max(largest, e.costliest) {
+		e.even(bin, bins, largest)
 	}
-	e.evenRest(bin, bins)
+	if largest > total/int64(bins) { // else no item binds a bin
+		e.evenRest(bin, bins)
+	}
 }
 
-// even evens bins, or a part of them.
-func (e *Evener) even(bin []int32, bins int) {
-	e.load(bin, bins)
-	bound, start := e.bound(bin), e.heaviest()
+// even evens bins, or a part of them, whose items are loaded. largest is the cost of the largest item.
+func (e *Evener) even(bin []int32, bins int, largest int64) {
+	bound, start := max(largest, ceilDiv(e.total(), len(e.bins))), e.heaviest()
 	if bins < 2 || start <= e.nearly(bound) {
 		return
 	}
@@ -166,11 +170,13 @@ func (e *Evener) reset(tokens []int32, costs []int64, bin []int32, capacity int3
 	}
 	e.items, e.order, e.capacity = grow(e.items, len(tokens)), e.order[:0], capacity
 	left := int64(1)<<62 - 1
+	e.costliest = 0
 	for i, c := range costs {
 		if c < 0 || c > left {
 			return fmt.Errorf("item %d has cost %d; costs are 0 and more, and less than 2^62 together", i, c)
 		}
 		left -= c
+		e.costliest = max(e.costliest, c)
 		e.items[i] = sized{c, tokens[i], int32(i)}
 		if bin[i] < Unplaced || int(bin[i]) >= bins {
 			return fmt.Errorf("item %d is in bin %d; bins are 0 to %d, or %d for none", i, bin[i], bins-1, Unplaced)
@@ -206,13 +212,7 @@ func (e *Evener) sort(bin []int32) {
 		e.order = slices.DeleteFunc(e.order, func(it sized) bool { return bin[it.index] == Unplaced })
 		return
 	}
-	e.order = slices.Grow(e.order, len(e.items))
-	for i, it := range e.items {
-		if bin[i] != Unplaced {
-			e.order = append(e.order, it)
-		}
-	}
-	e.order = e.byTokens.sort(e.order)
+	e.order = e.byTokens.sort(e.items, bin, e.order)
 }
 
 // nearly returns a cost close enough to the bound to stop at.
@@ -230,21 +230,18 @@ func (e *Evener) heaviest() (cost int64) {
 	return cost
 }
 
-// bound returns a cost that the heaviest bin cannot go below: the mean, or the
-// largest item.
-func (e *Evener) bound(bin []int32) int64 {
-	total := int64(0)
+// total returns what all bins cost.
+func (e *Evener) total() (cost int64) {
 	for b := range e.bins {
-		total += e.bins[b].cost
+		cost += e.bins[b].cost
 	}
-	return max(e.largest(bin), ceilDiv(total, len(e.bins)))
+	return cost
 }
 
-// largest returns the cost of the largest item, of those with a bin if bin is given, or
-// of what a bin holds that stays there.
+// largest returns the cost of the largest item with a bin, or of what a bin holds that stays there.
 func (e *Evener) largest(bin []int32) (cost int64) {
-	for i := range e.items {
-		if bin == nil || bin[i] != Unplaced {
+	for i, b := range bin {
+		if b != Unplaced {
 			cost = max(cost, e.items[i].cost)
 		}
 	}

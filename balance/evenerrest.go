@@ -34,7 +34,8 @@ func (e *Evener) evenRest(bin []int32, bins int) {
 		}
 	}
 	e.fixed = p.fixed
-	e.even(p.at, len(p.bins))
+	e.load(p.at, len(p.bins))
+	e.even(p.at, len(p.bins), e.largest(p.at))
 	e.fixed, p.fixed = all, e.fixed
 	for i, n := range p.at {
 		if n >= 0 {

@@ -78,3 +78,32 @@ func TestEvenRestRefuses(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestEvenRestOfMany: few bins with few items are left of many items.
+func TestEvenRestOfMany(t *testing.T) {
+	const capacity = 1 << 17
+	var tokens, bin []int32
+	var costs []int64
+	add := func(n int32, cost int64, to int32) {
+		tokens, costs, bin = append(tokens, n), append(costs, cost), append(bin, to)
+	}
+	add(1, 1<<40, 0)
+	for range 70_000 {
+		add(1, 1, 0)
+	}
+	for range 10 {
+		add(10, 1000, 1)
+		add(10, 10, 2)
+	}
+	var e balance.Evener
+	if err := e.Even(tokens, costs, bin, capacity, 3); err != nil {
+		t.Fatal(err)
+	}
+	var loads [3]int64
+	for i, b := range bin {
+		loads[b] += costs[i]
+	}
+	if most := max(loads[1], loads[2]); most > 5050 {
+		t.Errorf("the bins without the giant cost %v", loads[1:])
+	}
+}

@@ -21,7 +21,8 @@ import (
 //
 // Costs are scaled to as many bits as keys have.
 type spreader struct {
-	shift int   // of costs: to the left, or to the right if negative
+	up    uint  // by how many bits costs are shifted to the left,
+	down  uint  // or to the right
 	cost  int64 // of the remaining items, scaled
 	left  int64 // tokens of the remaining items
 	most  int64 // tokens that remained when bins were ordered
@@ -41,6 +42,12 @@ const (
 	overLimit = 7 // the limit is 1/2^7 above the mean
 )
 
+// binState is what a bin holds while items are spread: less memory than a bin, as any may be next.
+type binState struct {
+	cost int64
+	room int32 // tokens
+}
+
 // spread packs the placed items from scratch, into trial and the bins. It reports
 // whether all of them fit.
 func (e *Evener) spread(bin []int32, bins int) bool {
@@ -48,13 +55,17 @@ func (e *Evener) spread(bin []int32, bins int) bool {
 	e.trial = append(e.trial[:0], bin...)
 	e.deferred = e.deferred[:0]
 	e.empty(bins)
+	e.states = grow(e.states, bins)
+	for b := range e.bins {
+		e.states[b] = binState{e.bins[b].cost, e.bins[b].room}
+	}
 	block := e.block()
-	for k := range e.order {
-		if k%block == 0 {
-			e.weigh(&s)
-		}
-		if it := &e.order[k]; !e.place(it, &s) {
-			e.deferred = append(e.deferred, it.index)
+	for first := 0; first < len(e.order); first += block {
+		e.weigh(&s)
+		for k := range e.order[first:min(first+block, len(e.order))] {
+			if it := &e.order[first+k]; !e.place(it, &s) {
+				e.deferred = append(e.deferred, it.index)
+			}
 		}
 	}
 	e.weigh(&s)
@@ -65,6 +76,9 @@ func (e *Evener) spread(bin []int32, bins int) bool {
 		}
 	}
 	e.deferred = deferred
+	for b, p := range e.states {
+		e.bins[b].cost, e.bins[b].room = p.cost, p.room
+	}
 	return len(deferred) == 0 || e.gather()
 }
 
@@ -83,7 +97,7 @@ func (e *Evener) spreader(bins int) (s spreader) {
 		s.large, s.limit = mean>>largePart, mean+mean>>overLimit
 	}
 	most := 62 - bits.Len(uint(bins-1)) // bits of a load, half the largest key
-	s.shift = most - bits.Len64(uint64(total))
+	s.up, s.down = uint(max(most-bits.Len64(uint64(total)), 0)), uint(max(bits.Len64(uint64(total))-most, 0))
 	s.cost, total = s.scaled(cost), s.scaled(total)
 	s.last = s.left / lastPart
 	s.mean = total / int64(bins)
@@ -95,7 +109,7 @@ func (e *Evener) spreader(bins int) (s spreader) {
 // block returns the number of items between two calls of weigh.
 func (e *Evener) block() int {
 	if e.many() {
-		return max(len(e.bins)/8, len(e.order)/128)
+		return max(len(e.bins)/8, len(e.order)/128, 1)
 	}
 	return max(len(e.bins)/32, len(e.order)/1024, 1)
 }
@@ -104,13 +118,13 @@ func (e *Evener) block() int {
 func (e *Evener) weigh(s *spreader) {
 	room := s.left
 	if len(e.fixed) > 0 {
-		for b := range e.bins {
-			room += emptyPart * int64(e.bins[b].room)
+		for b := range e.states {
+			room += emptyPart * int64(e.states[b].room)
 		}
 		room -= emptyPart * s.left
 	}
 	s.most, s.price = s.left, ratioOf(s.cost, room)
-	e.tree.build(len(e.bins), func(b int) uint64 { return e.level(&e.bins[b], s) })
+	e.tree.build(len(e.states), func(b int) uint64 { return e.level(&e.states[b], s) })
 }
 
 // place puts an item into the first bin that has room, and closes those before.
@@ -119,17 +133,17 @@ func (e *Evener) place(it *sized, s *spreader) bool {
 	s.cost -= s.scaled(it.cost)
 	for !e.tree.done() {
 		b := e.tree.lightest()
-		c := &e.bins[b]
+		p := &e.states[b]
 		switch {
-		case c.room < it.tokens:
+		case p.room < it.tokens:
 			e.tree.close()
 			continue
-		case it.cost >= s.large && c.cost+it.cost > s.limit:
+		case it.cost >= s.large && p.cost+it.cost > s.limit:
 			e.put(it, e.within(it, s))
 			e.weigh(s)
 		default:
 			e.put(it, b)
-			e.tree.set(e.level(c, s))
+			e.tree.set(e.level(p, s))
 		}
 		return true
 	}
@@ -138,8 +152,8 @@ func (e *Evener) place(it *sized, s *spreader) bool {
 
 // put puts an item into a bin.
 func (e *Evener) put(it *sized, b int) {
-	c := &e.bins[b]
-	c.cost, c.room = c.cost+it.cost, c.room-it.tokens
+	p := &e.states[b]
+	p.cost, p.room = p.cost+it.cost, p.room-it.tokens
 	e.trial[it.index] = int32(b)
 }
 
@@ -148,15 +162,15 @@ func (e *Evener) put(it *sized, b int) {
 func (e *Evener) within(it *sized, s *spreader) int {
 	first, least := -1, -1
 	level := uint64(math.MaxUint64)
-	for b := range e.bins {
-		c := &e.bins[b]
-		if c.room < it.tokens {
+	for b := range e.states {
+		p := &e.states[b]
+		if p.room < it.tokens {
 			continue
 		}
-		if least < 0 || c.cost < e.bins[least].cost {
+		if least < 0 || p.cost < e.states[least].cost {
 			least = b
 		}
-		if now := e.level(c, s); c.cost+it.cost <= s.limit && now < level {
+		if now := e.level(p, s); p.cost+it.cost <= s.limit && now < level {
 			first, level = b, now
 		}
 	}
@@ -167,23 +181,18 @@ func (e *Evener) within(it *sized, s *spreader) int {
 }
 
 // level returns how full a bin is.
-func (e *Evener) level(c *cappedBin, s *spreader) uint64 {
-	cost := uint64(s.scaled(c.cost))
+func (e *Evener) level(p *binState, s *spreader) uint64 {
+	cost := uint64(s.scaled(p.cost))
 	if s.most <= s.last {
-		return max(cost, s.even.of(int64(e.capacity-c.room)))
+		return max(cost, s.even.of(int64(e.capacity-p.room)))
 	}
-	if full := cost + s.price.of(min(int64(c.room), s.most)); full <= uint64(s.mean) {
+	if full := cost + s.price.of(min(int64(p.room), s.most)); full <= uint64(s.mean) {
 		return full
 	}
 	return uint64(s.mean) + cost
 }
 
-func (s *spreader) scaled(cost int64) int64 {
-	if s.shift < 0 {
-		return cost >> -s.shift
-	}
-	return cost << s.shift
-}
+func (s *spreader) scaled(cost int64) int64 { return cost << (s.up & 63) >> (s.down & 63) }
 
 // ratio is a fraction to multiply by.
 type ratio struct {
@@ -199,5 +208,5 @@ func ratioOf(a, b int64) ratio {
 // of returns a times the ratio, rounded down; it must fit.
 func (r ratio) of(a int64) uint64 {
 	hi, lo := bits.Mul64(uint64(a), r.factor)
-	return hi<<(64-r.shift) | lo>>r.shift
+	return hi<<(-r.shift&63) | lo>>(r.shift&63) // hi is 0 if the shift is
 }

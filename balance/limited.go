@@ -45,25 +45,25 @@ func (p *Packer) Pack(lengths []int32, first int, capacity int32, bins, leave in
 	p.sorted.reset(lengths, first, capacity)
 	room := int64(bins) * int64(capacity)
 	n = longestPrefix(lengths, first, leave, room, func(next int) outcome {
-		p.sorted.cut(lengths, next)
+		p.sorted.cut(next)
 		return p.packSorted(lengths[:next], first, capacity, bins, leave)
-	}, func() { p.kept = append(p.kept[:0], p.bin...) })
-	return p.kept, n, nil
+	})
+	p.write()
+	return p.bin, n, nil
 }
 
-// longestPrefix is the search of Pack: try packs a prefix, and keep saves
-// the last packing. It returns the prefix that was saved last.
-func longestPrefix(lengths []int32, first, leave int, room int64, try func(next int) outcome, keep func()) (n int) {
-	most := int64(-1)
+// longestPrefix is the search of Pack: try packs a prefix. It returns the best prefix, which was tried last.
+func longestPrefix(lengths []int32, first, leave int, room int64, try func(next int) outcome) (n int) {
+	most, all := int64(-1), sum(lengths)
 	longest, over := first, len(lengths)+1 // prefixes known to leave few enough, and too many
 	for next, back, round := len(lengths), 0, 0; ; {
 		got := try(next)
+		tried := next
 		if got.items > leave && next > first {
 			over = next
 		} else {
-			if placed := sum(lengths[:next]) - got.left; placed > most {
+			if placed := all - sum(lengths[next:]) - got.left; placed > most {
 				most, n = placed, next
-				keep()
 			}
 			longest = next
 		}
@@ -74,13 +74,16 @@ func longestPrefix(lengths []int32, first, leave int, room int64, try func(next 
 		}
 		next = (longest + over) / 2
 		if round++; round == limitRounds || next == longest || most >= room-room/4096 {
+			if tried != n {
+				try(n)
+			}
 			return n
 		}
 	}
 }
 
 // packPrefix packs by index, and by the other rules if that leaves few enough
-// items over but misses the bound.
+// items over but misses the bound. The result is in p.bin after write.
 func (p *Packer) packPrefix(lengths []int32, first int, capacity int32, bins, leave int) outcome {
 	p.sorted.reset(lengths, first, capacity)
 	return p.packSorted(lengths, first, capacity, bins, leave)
@@ -92,11 +95,12 @@ func (p *Packer) packSorted(lengths []int32, first int, capacity int32, bins, le
 	if best.items > leave {
 		return best
 	}
-	goal := p.goal(lengths, capacity, bins)
+	goal := p.goal(p.sorted.tokens+sum(lengths[:first]), capacity, bins)
 	for _, r := range []rule{decreasing, bestFit} {
 		if best.reaches(goal) {
 			break
 		}
+		p.write()
 		best = p.try(r, best, leave, lengths, first, capacity, bins)
 	}
 	return best

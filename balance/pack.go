@@ -35,7 +35,8 @@ type Packer struct {
 	room   []int32 // per bin that items placed first opened
 	bin    []int32 // the best packing so far
 	trial  []int32 // the packing of the rule that is tried
-	kept   []int32 // the best packing of a prefix
+
+	unwritten bool // bin has not yet what fill found
 }
 
 // rule is one way to pack.
@@ -54,15 +55,15 @@ type outcome struct {
 	items int   // in no bin
 }
 
-// need returns a number of bins that no packing can go below.
-func (p *Packer) need(lengths []int32, capacity int32) int {
-	return int((max(sum(lengths)+sum(p.begun), p.sorted.space(capacity)) + int64(capacity) - 1) / int64(capacity))
+// need returns a number of bins that no packing of the items, of the given tokens in all, can go below.
+func (p *Packer) need(tokens int64, capacity int32) int {
+	return int((max(tokens+sum(p.begun), p.sorted.space(capacity)) + int64(capacity) - 1) / int64(capacity))
 }
 
 // goal is an outcome within 1/2048 of a bound: not worth another rule.
-func (p *Packer) goal(lengths []int32, capacity int32, bins int) outcome {
-	tokens, room := sum(lengths), int64(bins)*int64(capacity)-sum(p.begun)
-	need := p.need(lengths, capacity)
+func (p *Packer) goal(tokens int64, capacity int32, bins int) outcome {
+	room := int64(bins)*int64(capacity) - sum(p.begun)
+	need := p.need(tokens, capacity)
 	return outcome{left: max(0, tokens-room+room/2048), used: min(need+need/2048, bins)}
 }
 
@@ -80,13 +81,14 @@ func (p *Packer) try(r rule, best outcome, leave int, lengths []int32, first int
 	p.bin, p.trial = p.trial, p.bin
 	got := p.pack(r, lengths, first, capacity, bins)
 	if got.better(best) && got.items <= leave {
+		p.write()
 		return got
 	}
-	p.bin, p.trial = p.trial, p.bin
+	p.bin, p.trial, p.unwritten = p.trial, p.bin, false
 	return best
 }
 
-// pack packs by one rule, into p.bin.
+// pack packs by one rule. The result is in p.bin after write.
 func (p *Packer) pack(r rule, lengths []int32, first int, capacity int32, bins int) (got outcome) {
 	p.bin = grow(p.bin, len(lengths))
 	p.open.reset(capacity, bins)
@@ -96,20 +98,17 @@ func (p *Packer) pack(r rule, lengths []int32, first int, capacity int32, bins i
 	for i, n := range lengths[:first] {
 		p.bin[i] = p.open.place(n)
 	}
-	switch r {
-	case bestFit:
-		for n := p.sorted.lengths.prev(capacity); n > 0; n = p.sorted.lengths.prev(n - 1) {
-			i := p.sorted.first[n]
-			for range p.sorted.count[n] {
-				p.bin[i] = p.open.place(n)
-				i = p.sorted.next[i]
-			}
-		}
+	p.unwritten = r != bestFit
+	known := len(lengths) // items whose bins are known
+	if p.unwritten {
+		used := p.complete(r, lengths, first, capacity, bins)
+		got, known = p.fill.over(), first
+		got.used = used
+	} else {
+		p.fit(capacity)
 		got.used = int(p.open.used)
-	default:
-		got.used = p.complete(r, lengths, first, capacity, bins)
 	}
-	for i, b := range p.bin {
+	for i, b := range p.bin[:known] {
 		if b == Unplaced {
 			got.left += int64(lengths[i])
 			got.items++
@@ -118,32 +117,56 @@ func (p *Packer) pack(r rule, lengths []int32, first int, capacity int32, bins i
 	return got
 }
 
+// write has p.bin hold the result of the last pack.
+func (p *Packer) write() {
+	if p.unwritten {
+		p.fill.write()
+		p.unwritten = false
+	}
+}
+
+// fit places the items by best fit, the longest first.
+func (p *Packer) fit(capacity int32) {
+	s := &p.sorted
+	for n := s.lengths.prev(capacity); n > 0; n = s.lengths.prev(n - 1) {
+		p.room = grow(p.room, int(s.count[n])) // the bins of items of a length, by index
+		for k := range p.room {
+			p.room[k] = p.open.place(n)
+		}
+		i := s.last[n]
+		for k := len(p.room) - 1; k >= 0; k-- {
+			p.bin[i] = p.room[k]
+			i = s.prev[i]
+		}
+	}
+}
+
 // complete completes bin after bin, those that the first items opened before
 // new ones, and returns the number of bins used.
 func (p *Packer) complete(r rule, lengths []int32, first int, capacity int32, bins int) int {
 	p.begin(lengths, first, capacity)
 	c := &p.fill
 	c.reset(&p.sorted, p.bin, capacity)
-	next, b := first, int32(0)
-	for ; int(b) < bins && (c.remain > 0 || int(b) < len(p.room)); b++ {
+	b := int32(0)
+	for ; int(b) < bins && (c.max > 0 || int(b) < len(p.room)); b++ {
 		room, opened := capacity, int(b) < len(p.room)
 		if opened {
 			room = p.room[b]
 		}
+		c.begins = append(c.begins, c.next)
 		if r == decreasing && !opened {
 			room -= c.max
 			c.take(c.max, b)
 		}
 		if r == arrival {
-			next, room = c.begin(lengths, next, room, b)
+			room = c.begin(room)
 		}
 		c.complete(room, b)
 	}
 	return int(b)
 }
 
-// begin measures the room of the bins that the first items opened; the others are
-// in no bin yet.
+// begin measures the room of the bins that the first items opened.
 func (p *Packer) begin(lengths []int32, first int, capacity int32) {
 	p.room = grow(p.room, int(p.open.used))
 	for b := range p.room {
@@ -156,9 +179,6 @@ func (p *Packer) begin(lengths []int32, first int, capacity int32) {
 		if b != Unplaced {
 			p.room[b] -= lengths[i]
 		}
-	}
-	for i := first; i < len(lengths); i++ {
-		p.bin[i] = Unplaced
 	}
 }
 

@@ -13,59 +13,97 @@ type costed struct {
 }
 
 // sorter sorts by decreasing cost, equal ones by increasing item. It keeps the
-// second buffer of a radix sort between calls.
+// buffers of a radix sort between calls.
 type sorter struct {
-	spare  []costed
-	counts [1 << radixBits]int32
+	keys, spare []uint64
+	counts      [radixPasses]digits
 }
 
+// digits is how many keys have each digit, and then where the next one goes.
+type digits [1 << radixBits]int32
+
 const (
-	radixBits  = 11  // of a digit: its counters stay in the first-level cache
-	radixItems = 256 // below, comparing is faster than counting
+	radixBits   = 12  // of a digit at most: its counters stay in the first-level cache
+	radixItems  = 256 // below, comparing is faster than counting
+	radixPasses = 7   // for 64 bits, less 8 of an item, in digits of 8 bits
 )
 
-// sort returns the entries in order, in their memory or the sorter's;
-// the sorter keeps the other one. Entries must come by increasing item.
+// sort sorts entries in place and returns them. They must come by increasing item.
+//
+// What is sorted is keys, half as large: how much less than the highest a cost is, above the
+// item. Costs so far apart that this takes more than 64 bits are compared.
 func (s *sorter) sort(entries []costed) []costed {
 	if len(entries) < radixItems {
-		slices.SortFunc(entries, func(a, b costed) int {
-			return cmp.Or(cmp.Compare(b.cost, a.cost), cmp.Compare(a.item, b.item))
-		})
-		return entries
+		return sortByCost(entries)
 	}
 	low, high := entries[0].cost, entries[0].cost
 	for _, e := range entries {
 		low, high = min(low, e.cost), max(high, e.cost)
 	}
-	width := uint(radixBits)
+	item := bits.Len32(uint32(entries[len(entries)-1].item))
+	size := bits.Len64(uint64(high - low))
+	if size+item > 64 {
+		return sortByCost(entries)
+	}
+	most := radixBits
 	if len(entries) < 1<<radixBits {
-		width = 8
+		most = 8
 	}
-	other := grow(s.spare, len(entries))
-	for at := uint(0); at < uint(bits.Len64(uint64(high-low))); at += width {
-		s.pass(entries, other, high, at, width)
-		entries, other = other, entries
+	if passes := (size + most - 1) / most; passes > 0 {
+		s.distribute(entries, high, uint(item), passes, uint((size+passes-1)/passes))
 	}
-	s.spare = other
 	return entries
 }
 
-// pass is a stable counting sort by the digit of high-cost at a bit.
-func (s *sorter) pass(from, to []costed, high int64, at, width uint) {
-	counts := s.counts[:1<<width]
-	mask := uint64(len(counts) - 1)
-	clear(counts)
-	for _, e := range from {
-		counts[uint64(high-e.cost)>>at&mask]++
+func sortByCost(entries []costed) []costed {
+	slices.SortFunc(entries, func(a, b costed) int {
+		return cmp.Or(cmp.Compare(b.cost, a.cost), cmp.Compare(a.item, b.item))
+	})
+	return entries
+}
+
+// distribute is a stable counting sort by each digit, the lowest one first. All digits are counted at once.
+func (s *sorter) distribute(entries []costed, high int64, item uint, passes int, width uint) {
+	s.keys, s.spare = grow(s.keys, len(entries)), grow(s.spare, len(entries))
+	counts, mask := s.counts[:passes], uint64(1)<<width-1
+	for i := range counts {
+		clear(counts[i][:mask+1])
 	}
+	for i, e := range entries {
+		key := uint64(high - e.cost)
+		s.keys[i] = key<<(item&63) | uint64(e.item)
+		for p := range counts {
+			counts[p][key&mask&(1<<radixBits-1)]++
+			key >>= width & 63
+		}
+	}
+	at := item
+	for p := range counts[1:] {
+		from, to, next := s.keys, s.spare, counts[p].begin(int(mask)+1)
+		for _, key := range from {
+			d := &next[key>>(at&63)&mask&(1<<radixBits-1)]
+			i := *d
+			*d = i + 1
+			to[i] = key
+		}
+		s.keys, s.spare = to, from
+		at += width
+	}
+	next := counts[passes-1].begin(int(mask) + 1)
+	for _, key := range s.keys {
+		d := &next[key>>(at&63)&(1<<radixBits-1)]
+		i := *d
+		*d = i + 1
+		entries[i] = costed{high - int64(key>>(item&63)), int32(key & (1<<(item&63) - 1))}
+	}
+}
+
+// begin turns counts into where each digit begins.
+func (d *digits) begin(n int) *digits {
 	sum := int32(0)
-	for d, count := range counts {
-		counts[d] = sum
+	for i, count := range d[:n] {
+		d[i] = sum
 		sum += count
 	}
-	for _, e := range from {
-		d := uint64(high-e.cost) >> at & mask
-		to[counts[d]] = e
-		counts[d]++
-	}
+	return d
 }

@@ -33,13 +33,16 @@ func (c *contents) reset(items []costed, at []int32, bins int) {
 		sum += size + room
 	}
 	c.start[bins] = sum
-	clear(c.size)
 	c.entries = grow(c.entries, int(sum))
 	for i, it := range items {
 		bin := at[i]
-		c.entries[c.start[bin]+c.size[bin]] = it
-		c.size[bin]++
+		next := &c.start[bin] // while they are filled, where the next one goes
+		c.entries[*next] = it
+		*next++
 		c.load[bin] += it.cost
+	}
+	for bin, size := range c.size {
+		c.start[bin] -= size
 	}
 }
 

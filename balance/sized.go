@@ -13,30 +13,30 @@ type tokenSorter struct {
 	counts []int32
 }
 
-// sort returns the items in order, in their memory or the sorter's; the
+// sort returns the items that have a bin in order, in the memory of order or the sorter's; the
 // sorter keeps the other one.
-func (s *tokenSorter) sort(items []sized) []sized {
+func (s *tokenSorter) sort(items []sized, bin []int32, order []sized) []sized {
 	most := int32(0)
 	for i := range items {
 		most = max(most, items[i].tokens)
 	}
 	width := min(bits.Len32(uint32(most)), tokenDigit)
 	s.counts = grow(s.counts, 1<<width)
-	other := grow(s.spare, len(items))
-	for at := 0; most>>at > 0; at += width {
-		s.pass(items, other, most, at)
-		items, other = other, items
+	order = s.pass(items, grow(order, len(items)), most, 0, bin)
+	for at := width; most>>at > 0; at += width {
+		order, s.spare = s.pass(order, grow(s.spare, len(order)), most, at, nil), order
 	}
-	s.spare = other
-	return items
+	return order
 }
 
-// pass is a stable counting sort by the digit of most-tokens at a bit.
-func (s *tokenSorter) pass(from, to []sized, most int32, at int) {
+// pass is a stable counting sort by the digit of most-tokens at a bit, of all items or those with a bin.
+func (s *tokenSorter) pass(from, to []sized, most int32, at int, bin []int32) []sized {
 	counts, mask := s.counts, int32(len(s.counts)-1)
 	clear(counts)
 	for i := range from {
-		counts[(most-from[i].tokens)>>at&mask]++
+		if bin == nil || bin[i] != Unplaced {
+			counts[(most-from[i].tokens)>>at&mask]++
+		}
 	}
 	sum := int32(0)
 	for d, count := range counts {
@@ -44,8 +44,11 @@ func (s *tokenSorter) pass(from, to []sized, most int32, at int) {
 		sum += count
 	}
 	for i := range from {
-		d := (most - from[i].tokens) >> at & mask
-		to[counts[d]] = from[i]
-		counts[d]++
+		if bin == nil || bin[i] != Unplaced {
+			d := &counts[(most-from[i].tokens)>>at&mask]
+			to[*d] = from[i]
+			*d++
+		}
 	}
+	return to[:sum]
 }

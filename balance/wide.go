@@ -78,7 +78,6 @@ type WidePacker struct {
 	giants []giant // that are admitted
 	begun  []int32 // giants whose rows have a unit that the giant fills in part
 	row    []int32 // of each item
-	kept   []int32 // the best rows so far
 }
 
 // giant is the row that begins with a giant.
@@ -108,8 +107,9 @@ func (p *WidePacker) Pack(lengths []int32, first int, w Wide, leave int) (row []
 	room := int64(w.Units) * int64(w.Capacity)
 	n = longestPrefix(lengths, first, leave, room, func(next int) outcome {
 		return p.pack(lengths[:next], first, w, leave)
-	}, func() { p.kept = append(p.kept[:0], p.row...) })
-	return p.kept, n, nil
+	})
+	p.number()
+	return p.row, n, nil
 }
 
 // pack packs all items.
@@ -121,7 +121,6 @@ func (p *WidePacker) pack(lengths []int32, first int, w Wide, leave int) outcome
 	}
 	units = min(units, len(p.begun)+len(p.shorts))
 	got := p.packer.packPrefix(p.shorts, carried, w.Capacity, units, max(leave-over.items, 0))
-	p.number()
 	return outcome{left: got.left + over.left, items: got.items + over.items}
 }
 
@@ -159,6 +158,7 @@ func (p *WidePacker) divide(lengths []int32, first int, w Wide) (over outcome, c
 // number turns the bins of the packer into rows: the bins that giants began belong
 // to their rows, and the bins after them fill up these rows.
 func (p *WidePacker) number() {
+	p.packer.write()
 	for r, g := range p.giants {
 		p.row[g.item] = int32(r)
 	}

@@ -228,6 +228,7 @@ func (e *WideEvener) place() (bool, error) {
 	if e.packer.packPrefix(e.length, 0, e.wide.Capacity, e.wide.Units, 0).items > 0 {
 		return false, nil
 	}
+	e.packer.write()
 	e.bin = append(e.bin[:0], e.packer.bin...)
 	if err := e.evener.reset(e.length, e.cost, e.bin, e.wide.Capacity, e.wide.Units); err != nil {
 		return false, err
