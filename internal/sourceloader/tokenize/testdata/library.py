@@ -87,7 +87,7 @@ def texts(data: Path, limit: int) -> list[str]:
         if name.endswith(".json"):
             parts: Iterator[str] = strings(json.loads(content))
         elif name.endswith(".jsonl"):
-            parts = (s for line in content.splitlines() if line.strip().startswith("{") for s in strings(json.loads(line)))
+            parts = (s for line in content.split("\n") if line.strip().startswith("{") for s in strings(json.loads(line)))
         else:
             parts = iter([content[i : i + 100_000] for i in range(0, len(content), 100_000)])
         try:
