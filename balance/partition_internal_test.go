@@ -20,7 +20,7 @@ func TestSort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var s sorter
 	for _, n := range []int{0, 1, 2, 255, 256, 300, 2047, 2048, 5000} {
-		for _, limit := range []int64{1, 2, 300, 1 << 20, 1 << 62} {
+		for _, limit := range []int64{1, 2, 300, 1 << 20, 1 << 52, 1 << 62} {
 			entries := make([]costed, n)
 			for i := range entries {
 				entries[i] = costed{rng.Int64N(limit), int32(i)}

@@ -16,6 +16,7 @@ type costed struct {
 // buffers of a radix sort between calls.
 type sorter struct {
 	keys, spare []uint64
+	other       []costed
 	counts      [radixPasses]digits
 }
 
@@ -31,7 +32,7 @@ const (
 // sort sorts entries in place and returns them. They must come by increasing item.
 //
 // What is sorted is keys, half as large: how much less than the highest a cost is, above the
-// item. Costs so far apart that this takes more than 64 bits are compared.
+// item. Costs so far apart that this takes more than 64 bits are sorted with their entries.
 func (s *sorter) sort(entries []costed) []costed {
 	if len(entries) < radixItems {
 		return sortByCost(entries)
@@ -42,11 +43,16 @@ func (s *sorter) sort(entries []costed) []costed {
 	}
 	item := bits.Len32(uint32(entries[len(entries)-1].item))
 	size := bits.Len64(uint64(high - low))
+	few := len(entries) < 1<<radixBits
 	if size+item > 64 {
-		return sortByCost(entries)
+		if few {
+			return sortByCost(entries)
+		}
+		s.distributeFar(entries, high, uint(size))
+		return entries
 	}
 	most := radixBits
-	if len(entries) < 1<<radixBits {
+	if few {
 		most = 8
 	}
 	if passes := (size + most - 1) / most; passes > 0 {
@@ -96,6 +102,27 @@ func (s *sorter) distribute(entries []costed, high int64, item uint, passes int,
 		*d = i + 1
 		entries[i] = costed{high - int64(key>>(item&63)), int32(key & (1<<(item&63) - 1))}
 	}
+}
+
+// distributeFar is distribute for costs of this many bits, whatever that is, and moves the entries themselves.
+func (s *sorter) distributeFar(entries []costed, high int64, size uint) {
+	s.other = grow(s.other, len(entries))
+	from, to := entries, s.other
+	for at := uint(0); at < size; at += radixBits {
+		counts := &s.counts[0]
+		clear(counts[:])
+		for _, e := range from {
+			counts[uint64(high-e.cost)>>(at&63)&(1<<radixBits-1)]++
+		}
+		next := counts.begin(len(counts))
+		for _, e := range from {
+			d := &next[uint64(high-e.cost)>>(at&63)&(1<<radixBits-1)]
+			to[*d] = e
+			*d++
+		}
+		from, to = to, from
+	}
+	copy(entries, from) // nothing, after an even number of passes
 }
 
 // begin turns counts into where each digit begins.
