@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	encoding "encoding/binary" // tests have the binary
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,21 +54,10 @@ var damages = []struct {
 // damage makes the log of a planner that was killed, damages copies of it, and has `millrace
 // verify` open each.
 func (m *matrix) damage(ctx context.Context, n int) ([]*damaged, error) {
-	a := m.answers[0]
-	log, dir := filepath.Join(m.opts.dir, "log"), filepath.Join(m.opts.dir, "damage")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	err := rig.Run(ctx, rig.Options{Binary: m.opts.binary, Dir: dir, Answer: a, LogDir: log, Constructors: 2}, func(ctx context.Context, r *rig.Rig) error {
-		_, err := rig.Train(ctx, rig.Training{Address: r.Address(), Answer: a, Prefetch: 2, Deadline: m.opts.limit})
-		return err // and all roles are killed
-	})
+	a, log := m.answers[0], filepath.Join(m.opts.dir, "log")
+	whole, err := m.acknowledged(ctx, a, log)
 	if err != nil {
-		return nil, fmt.Errorf("making a log to damage: %w", err)
-	}
-	whole := m.verify(ctx, a, log)
-	if whole.count == "" {
-		return nil, fmt.Errorf("the log without damage: %w", whole.err)
+		return nil, err
 	}
 	table := make([]*damaged, len(damages))
 	for i, d := range damages {
@@ -100,6 +90,48 @@ func (m *matrix) damage(ctx context.Context, n int) ([]*damaged, error) {
 	}
 	all.Wait()
 	return table, ctx.Err()
+}
+
+// acknowledged makes the log of a planner that was killed, and returns what verify says of it. A planner that was killed
+// between its last write and the mark of it is of no use, and another one is killed: that write was never acknowledged, so a
+// damaged log may be opened without it.
+func (m *matrix) acknowledged(ctx context.Context, a *rig.Answer, log string) (whole verdict, err error) {
+	dir := filepath.Join(m.opts.dir, "damage")
+	for range 10 {
+		if err := errors.Join(os.RemoveAll(log), os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+			return whole, err
+		}
+		err := rig.Run(ctx, rig.Options{Binary: m.opts.binary, Dir: dir, Answer: a, LogDir: log, Constructors: 2}, func(ctx context.Context, r *rig.Rig) error {
+			_, err := rig.Train(ctx, rig.Training{Address: r.Address(), Answer: a, Prefetch: 2, Deadline: m.opts.limit})
+			return err // and all roles are killed
+		})
+		if err != nil {
+			return whole, fmt.Errorf("making a log to damage: %w", err)
+		}
+		if whole = m.verify(ctx, a, log); whole.count == "" {
+			return whole, fmt.Errorf("the log without damage: %w", whole.err)
+		}
+		marked, err := markedSteps(log)
+		if err != nil || strings.HasPrefix(whole.count, fmt.Sprintf("%d steps;", marked)) {
+			return whole, err
+		}
+	}
+	return whole, errors.New("ten planners were killed between their last write and the mark of it")
+}
+
+// markedSteps returns the step after the last one that the mark of a log has: docs/bytes.md, "The mark".
+func markedSteps(log string) (next uint64, err error) {
+	b, err := os.ReadFile(filepath.Join(log, "HIGHWATER"))
+	if err != nil {
+		return 0, err
+	}
+	last := uint64(0)
+	for ; len(b) >= 32; b = b[min(len(b), 4096):] {
+		if write := encoding.BigEndian.Uint64(b[8:]); write >= last {
+			last, next = write, encoding.BigEndian.Uint64(b[24:])
+		}
+	}
+	return next, nil
 }
 
 // exitUser is the code of a verify that refuses a log.
