@@ -201,6 +201,9 @@ func (e *Executor) unblock() bool {
 	if freed {
 		return true
 	}
+	if s := e.first(); s.narrow && e.startNext(s) { // what it takes and gives would go to the disk first, and has to come back
+		return true
+	}
 	if e.spillOne() {
 		return true
 	}
@@ -218,6 +221,16 @@ func (e *Executor) unblock() bool {
 		return true
 	}
 	return e.fetchNeeded(e.first()) || e.help(e.first().next())
+}
+
+// startNext starts the task that the others of a source wait for, if there is a slot and any room.
+func (e *Executor) startNext(s *source) bool {
+	n := s.next()
+	if n == nil || n.state != queued || e.place(n) == nil || e.roomFor(s).Room(n.op) <= 0 {
+		return false
+	}
+	e.launch(n, schedule.Decision{})
+	return true
 }
 
 // help starts the task that all wait for, or gives it what it asks for. One that has to make something again which it

@@ -1,6 +1,10 @@
 package engine
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/millrace-data/millrace/internal/engine/schedule"
+)
 
 // Spill keeps partitions outside of memory. It is safe for concurrent use.
 type Spill interface {
@@ -23,7 +27,8 @@ type Spilled interface {
 }
 
 // A partition that waits, for a task or for its turn to be collected, is written only if nothing works any more; so a
-// pipeline within its limit never does. It comes back when what takes it can begin.
+// pipeline within its limit never does. It comes back when what takes it can begin. What the disk lost stays in memory
+// once it was made again: else a disk that keeps nothing would have the same work done for ever.
 
 // move is a partition on its way to the disk or back. A slot that is given up or made again meanwhile has
 // another or none, and what comes of this one is dropped.
@@ -84,7 +89,7 @@ func (e *Executor) latest() (found *slot) {
 		next = s.next()
 	}
 	waits := func(s *slot) {
-		if s.held && s.part != nil && (s.to == nil && s.from.op+1 == len(s.from.src.run.pipeline.stages) || s.to != nil && s.to != next && (s.to.state == queued || s.to.state == blocked)) {
+		if s.held && !s.stays && s.part != nil && (s.to == nil && s.from.op+1 == len(s.from.src.run.pipeline.stages) || s.to != nil && s.to != next && (s.to.state == queued || s.to.state == blocked)) {
 			found = s // the tree is walked in the order of the data
 		}
 	}
@@ -151,6 +156,7 @@ func (ev fetched) apply(e *Executor) {
 	}
 	e.unfile(s)
 	if ev.err != nil || digestOf(ev.part) != s.digest {
+		s.stays = true
 		e.loseSlot(s.from.src.run.pipeline, s)
 		return
 	}
@@ -189,9 +195,18 @@ func (e *Executor) fetchAll() {
 // usable is the first of a run's spilled partitions that a task can take now, nil if there is none.
 func (r *run) usable(e *Executor) (found *slot) {
 	p := r.pipeline
+	var of *source
+	var next, tried *node
+	var snap *schedule.Snapshot
 	for _, s := range r.spilled {
 		n := s.to
-		if s.move != nil || n == nil || n.state != blocked || p.ops[n.op].Queued > 0 || found != nil && found.to.before(n) <= 0 {
+		if s.move != nil || n == nil || n == tried || n.state != blocked || p.ops[n.op].Queued > 0 || found != nil && found.to.before(n) <= 0 {
+			continue
+		}
+		if tried = n; n.src != of {
+			of, next, snap = n.src, n.src.next(), e.roomFor(n.src)
+		}
+		if of.narrow && n != next {
 			continue
 		}
 		missing, in := int64(0), int64(0)
@@ -200,8 +215,7 @@ func (r *run) usable(e *Executor) (found *slot) {
 				missing += other.bytes
 			}
 		}
-		snap := e.roomFor(n.src)
-		if n.turn() && e.place(n) != nil && missing+snap.Growth(n.op, in) <= snap.Room(n.op-1) {
+		if missing+snap.Growth(n.op, in) <= snap.Room(n.op-1) && e.place(n) != nil {
 			found = s
 		}
 	}

@@ -73,6 +73,7 @@ type slot struct {
 	digest uint64
 	held   bool // it is counted as waiting in the store
 	lost   bool // it has to be made again
+	stays  bool // in memory: the disk lost it
 	worker *worker
 	from   *node
 	to     *node // that takes it, maybe with its neighbours
