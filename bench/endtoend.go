@@ -101,9 +101,7 @@ func (e *endToEnd) ranks(way client.Way) func(context.Context, int) (sample, err
 		if err != nil {
 			return sample{}, err
 		}
-		if got.Tokens <= 0 { // this way has no table that says it, and the same steps
-			got.Tokens = e.last.Tokens
-		}
+		got.Tokens, got.Bytes = e.last.Tokens, e.last.Bytes // the same steps, which ranks in Python do not count
 		return sampleOf(got), nil
 	}
 }

@@ -20,11 +20,9 @@ import (
 //go:embed consume.py
 var consumeProgram string
 
-// pySaid is a line of consume.py. Of ranks whose way has no table Tokens is negative.
+// pySaid is a line of consume.py.
 type pySaid struct {
 	CPU      float64 `json:"cpu"`
-	Tokens   int64   `json:"tokens"`
-	Bytes    int64   `json:"bytes"`
 	Received int64   `json:"received"`
 }
 
@@ -73,7 +71,7 @@ func consumePython(ctx context.Context, a consumeArgs, job *jobspec.Job) (got co
 	if err := g.Wait(); err != nil {
 		return got, end, err
 	}
-	return p.sum(t.CP * t.PP), end, nil
+	return p.sum(), end, nil
 }
 
 // hear takes what one rank says. The last rank to say a line has the time taken.
@@ -101,18 +99,15 @@ func (p *pyRanks) hear(out io.Reader, ranks int) error {
 	return nil
 }
 
-// sum is what all ranks took between both lines; sharers of them get the same rows.
-func (p *pyRanks) sum(sharers int) consumed {
+// sum is what all ranks took between both lines, without tokens and bytes, which they do not count.
+func (p *pyRanks) sum() consumed {
 	got := between(p.marks[0], p.marks[1])
 	got.RanksCPU = 0
 	for i, sign := range []int64{-1, 1} {
 		for _, s := range p.said[i] {
 			got.RanksCPU += float64(sign) * s.CPU
-			got.Tokens += sign * s.Tokens
-			got.Bytes += sign * s.Bytes
 			got.Received += sign * s.Received
 		}
 	}
-	got.Tokens /= int64(sharers)
 	return got
 }

@@ -9,19 +9,19 @@ import pytest
 
 import millrace.runs
 from millrace import BugError
-from millrace.runs import COPIED, Runs
+from millrace.runs import COPIED, MOST_KNOWN, Runs
 
 IDS = np.arange(100, 6100, dtype="<i4")
 
 
-def written(runs, dtype="i8", rows=1):
+def written(runs, dtype="i8"):
     """What runs make, into memory that has something else in it."""
     size = sum(run[0] for run in runs)
     out = np.empty(size, dtype)
-    made, again = Runs(np.array(runs, "<i4").tobytes(), rows, "x"), []
+    raw, made, again = np.array(runs, "<i4").tobytes(), Runs(), []
     for ids in (IDS, IDS + 1, IDS):  # what is known of them is of the second time
         out[:] = 99
-        made.write(out, ids)
+        made.write(raw, out, ids, "x")
         again.append(out.copy())
     np.testing.assert_array_equal(again[0], again[2])
     return out
@@ -38,8 +38,8 @@ def wanted(runs, dtype="i8"):
     return np.array(elements).astype(dtype)
 
 
-def check(runs, dtype="i8", rows=1):
-    np.testing.assert_array_equal(written(runs, dtype, rows), wanted(runs, dtype))
+def check(runs, dtype="i8"):
+    np.testing.assert_array_equal(written(runs, dtype), wanted(runs, dtype))
 
 
 def test_another_thread_may_count_too():
@@ -68,10 +68,11 @@ def test_runs(dtype, long):
 @pytest.mark.parametrize("long", [1, 2, 300])
 def test_rows_that_are_alike(long):
     row = [[long, 0, 1], [1, -100, 0], [long, 4, 0]]
-    check(row * 5, rows=5)
-    check(row * 5, "f4", rows=5)
-    check([[2 * long + 1, 0, 1]] * 5, rows=5)
-    check([*(row * 4), [long, 0, 1], [1, -100, 0], [long, 5, 0]], rows=5)
+    check(row * 5)
+    check(row * 5, "f4")
+    check(row * 60)  # more than what is kept as it was written
+    check([[2 * long + 1, 0, 1]] * 5)
+    check([*(row * 4), [long, 0, 1], [1, -100, 0], [long, 5, 0]])
 
 
 @pytest.mark.parametrize("shift", [-2, 0, 1, 40])
@@ -119,4 +120,28 @@ def test_random_runs():
 def test_runs_that_cannot_be(runs, times):
     raw = np.array([[n * times, first, step] for n, first, step in runs], "<i4").tobytes()
     with pytest.raises(BugError, match="runs that are not"):
-        Runs(raw, 1, "x").write(np.empty(4 * times, "i8"), IDS)
+        Runs().write(raw, np.empty(4 * times, "i8"), IDS, "x")
+
+
+def test_known_runs_of_other_tensors():
+    """The same runs of another type or size, or of other ids, are other runs."""
+    raw, runs = np.array([[4, 2, COPIED]], "<i4").tobytes(), Runs()
+    for _ in range(3):
+        for out in (np.empty(4, "i8"), np.empty(4, "i4")):
+            for ids in (IDS, IDS + 1, IDS[:6]):
+                runs.write(raw, out, ids, "x")
+                assert out.tolist() == ids[2:6].tolist()
+        for wrong in (np.empty(5, "i8"), np.empty(3, "i8")):
+            with pytest.raises(BugError, match="tensor y has runs that are not"):
+                runs.write(raw, wrong, IDS, "y")
+        with pytest.raises(BugError, match="runs that are not"):
+            runs.write(raw, np.empty(4, "i8"), IDS[:5], "x")
+
+
+def test_what_is_known_is_bounded():
+    runs, out = Runs(), np.empty(3, "i8")
+    for n in range(5 * MOST_KNOWN):
+        for _ in range(2):
+            runs.write(np.array([[3, n, 1]], "<i4").tobytes(), out, IDS, "x")
+            assert out.tolist() == [n, n + 1, n + 2]
+    assert len(runs._known) <= MOST_KNOWN and len(runs._once) <= MOST_KNOWN

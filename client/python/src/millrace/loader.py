@@ -82,32 +82,33 @@ class Loader(state.StateNames):
         if rpc.forked():
             self._check_fork()
         with self._turn:
-            began = time.monotonic()
-            try:
-                step = self._prompt(began)
-                if step is None:
-                    step = self._step(began + self._config.timeout, began)
-            finally:
-                waited = time.monotonic() - began
-                self._stats.wait_seconds += waited
-                if not self._stats.batches:
-                    self._start_seconds += waited
+            step = self._current
+            if step is None or self._offset >= len(step.microbatches) or self._closed:
+                step = self._stand()
             if step is None:
                 raise StopIteration
             return self._return(step).arrays
 
+    def _stand(self) -> Step | None:
+        """Returns the step that the next microbatch is of, None at the end; counts the wait."""
+        began = time.monotonic()
+        try:
+            return self._prompt(began) or self._step(began + self._config.timeout, began)
+        finally:
+            waited = time.monotonic() - began
+            self._stats.wait_seconds += waited
+            if not self._stats.batches:
+                self._start_seconds += waited
+
     def _prompt(self, now: float) -> Step | None:
-        """Returns the step that the next microbatch is of, if that takes nothing but to take it.
+        """Returns the next step, if that takes nothing but to take it.
 
         What else is to be done then, a thread does while the trainer computes. None: see _step().
         """
-        if self._closed or self._source is None:
+        if self._closed or self._source is None or self._current is not None or self._offset:
             return None
-        step = self._current
-        if step is None and not self._offset:
-            waited = self._stats.wait_seconds - self._start_seconds
-            return self._source.prompt(now, self._done, waited, self._last)
-        return step if step is not None and self._offset < len(step.microbatches) else None
+        waited = self._stats.wait_seconds - self._start_seconds
+        return self._source.prompt(now, self._done, waited, self._last)
 
     def _upcoming(self) -> Step | None:
         self._check_fork()

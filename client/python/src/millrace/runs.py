@@ -2,7 +2,8 @@
 
 A run is three int32: how many elements it has, the first one, and by how much each is more than
 the one before it, 0 or 1; or COPIED: they are those of the microbatch's first tensor, from a place
-on. A tensor often has the same runs from step to step, so what is known of them is kept.
+on. The same runs come again and again, as those of rows that one document fills, so what is known
+of them is kept.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ LONG = 64
 # The most elements that are kept to copy rising runs from: 4 MB.
 COUNTED = 1 << 20
 
+# Of how many runs something is known at the most, and the most bytes of what is kept as it was
+# written: 4 MB in all.
+MOST_KNOWN, MOST_KEPT = 64, 64 << 10
+
 _counted: Array = np.empty(0, INT32)
 
 
@@ -40,65 +45,72 @@ def _counting(first: int, end: int) -> Array:
 
 
 class Runs:
-    """The runs of one tensor, which are written again and again. raw: their bytes.
+    """Writes runs, those that came before in a few calls. Not safe for several threads."""
 
-    rows: of equal length, into which the tensor may be cut.
-    """
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], _Known] = {}
+        self._once: set[tuple[Any, ...]] = set()  # what was written once
 
-    def __init__(self, raw: bytes, rows: int, name: str) -> None:
-        self.raw, self._rows, self._name = raw, rows, name
-        self._written = False  # as they are written, they are checked
-        self._known: _Known | None = None
+    def write(self, raw: bytes, out: Array, copied: Array, name: str) -> None:
+        """Writes the elements of runs into out; ``copied`` is what copies are of, as it travels.
 
-    def write(self, out: Array, copied: Array) -> None:
-        """Writes the elements into out; ``copied`` is what copies are of, as it travels.
-
-        Out and copied have the same sizes each time. Raises BugError unless the runs are as many
-        elements as out has, and copy none that is not there.
+        Raises BugError, with the tensor's name, unless the runs are as many elements as out has,
+        and copy none that is not there.
         """
-        if not self._written:
-            runs = np.frombuffer(self.raw, INT32).reshape(-1, 3)
-            short = len(runs) * LONG > out.size
-            if not (_write_short if short else _write)(runs, out, copied):
-                raise BugError(f"tensor {self._name} has runs that are not {out.size} elements")
-            self._written = True
+        key = (raw, out.size, out.dtype.char, copied.size)
+        known = self._known.get(key)
+        if known is not None:
+            known.write(out, copied)
             return
-        if self._known is None:
-            self._known = _Known(self.raw, out, copied, self._rows)
-        self._known.write(out, copied)
+        runs = np.frombuffer(raw, INT32).reshape(-1, 3)
+        short = len(runs) * LONG > out.size
+        if not (_write_short if short else _write)(runs, out, copied):
+            raise BugError(f"tensor {name} has runs that are not {out.size} elements")
+        if key not in self._once:
+            _room(self._once)
+            self._once.add(key)
+            return
+        _room(self._known)
+        self._once.discard(key)
+        self._known[key] = _Known(runs, out, copied)
+
+
+def _room(kept: set[Any] | dict[Any, Any]) -> None:
+    """Makes room for one more."""
+    if len(kept) >= MOST_KNOWN:
+        kept.clear()
 
 
 class _Known:
-    """What is known of runs that were written, so that writing them again takes a few calls."""
+    """What is known of runs that were written into out, so that it takes less to do it again."""
 
-    def __init__(self, raw: bytes, out: Array, copied: Array, rows: int) -> None:
-        runs = np.frombuffer(raw, INT32).reshape(-1, 3)
+    def __init__(self, runs: Array, out: Array, copied: Array) -> None:
         starts = np.cumsum(runs[:, 0], dtype=np.int64) - runs[:, 0]
         copies = runs[:, 2] == COPIED
-        self._row: Array | None = None  # if all rows are the same
-        self._part, self._of = slice(0), slice(0)  # what is copied at once
+        self._whole: Array | None = None
+        self._part: tuple[slice, slice] | None = None  # what is copied at once, and of what
         if copies.any():
             shifts = runs[copies, 1] - starts[copies]
             if (shifts == shifts[0]).all():
                 shift = int(shifts[0])
                 at, end = max(-shift, 0), min(copied.size - shift, out.size)
-                self._part, self._of = slice(at, end), slice(at + shift, end + shift)
+                self._part = slice(at, end), slice(at + shift, end + shift)
                 runs, starts = runs[~copies], starts[~copies]
-        elif rows > 1 and len(runs) % rows == 0:
-            each = runs.reshape(rows, -1, 3)
-            if (each == each[0]).all():
-                self._row = np.empty(out.size // rows, out.dtype)
-                _write(each[0], self._row, copied)
+        elif out.nbytes <= MOST_KEPT:
+            self._whole = out.copy()
+            return
         single = (runs[:, 0] == 1) & (runs[:, 2] != COPIED)
         self._places, self._values = starts[single], runs[single, 1]
         self._rest = list(zip(starts[~single].tolist(), runs[~single].tolist()))
 
     def write(self, out: Array, copied: Array) -> None:
-        if self._row is not None:
-            out.reshape(-1, self._row.size)[:] = self._row
+        if self._whole is not None:
+            np.copyto(out, self._whole)
             return
-        out[self._part] = copied[self._of]
-        out[self._places] = self._values
+        if self._part is not None:
+            out[self._part[0]] = copied[self._part[1]]
+        if self._places.size:
+            out[self._places] = self._values
         for at, run in self._rest:
             _put(out, at, run, copied)
 

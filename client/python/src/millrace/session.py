@@ -682,7 +682,7 @@ class Session:
         now, config = time.monotonic(), self.config
         end = now + config.timeout if until is None else until
         what = f"{what} from {source or self.source()}"
-        return Wait(config.who(), what, now, end, config.stall_timeout)
+        return Wait(self._who, what, now, end, config.stall_timeout)
 
     def _heard(self, waits: messages.Waiting | None) -> None:
         """Takes what the constructor says that it waits for; None: a part of a step came."""

@@ -150,7 +150,7 @@ def step_of(table: Table, body: Array, spares: Spares) -> Step:
     """Returns the step that a table and its body are; what is widened lies in spares."""
     if table.end:
         return Step(table.step, True, [], 0, topology=table.topology)
-    if not table.layout.parts:
+    if not table.layout.sections:
         raise BugError(f"step {table.step} has no microbatch")
     parts = [
         Microbatch(made.model, Lines(table.lines, table.origins, number), made.kept, made.images)

@@ -121,20 +121,105 @@ class Choice(NamedTuple):
 ALL = Choice()
 
 
-class Entry(NamedTuple):
-    """An entry of a layout, as it is read."""
+class Given(NamedTuple):
+    """What the arrays of a step are made of."""
 
-    raw: tuple[int, ...]
-    place: Place
-    size: int  # in the body; of runs, -1
-    group: int  # which list of its Part it belongs to
+    body: memoryview
+    places: tuple[int, ...]  # offset and size of each tensor in it
+    wide: Array  # memory for what is widened
+    small: int  # bytes below which an array is a copy
+    runs: Runs
+
+
+class Section:
+    """The tensors of one microbatch, as entries describe them, and what makes arrays of them."""
+
+    def __init__(self, first: int, wide: int) -> None:
+        """first: the number of its first tensor. wide: where what is widened begins."""
+        self.raw = b""  # its entries
+        self.first, self.begins, self.ends = first, wide, wide
+        self.sizes: list[int] = []  # in the body, by tensor; of runs, -1
+        self.names: list[str] = []  # of the model's tensors
+        self.part = Part([], [], [])
+        self._source: Place | None = None  # the first tensor, which copies are of
+
+    def add(self, entry: tuple[int, ...], name: str, choice: Choice) -> None:
+        """Takes the next tensor."""
+        _, code, wire, _, dims, zero, *shape = entry
+        dtype = DTYPES[code] if wire < len(CODES) and code in CODES[wire] else None
+        if dtype is None or dims > len(shape) or any(shape[dims:]) or zero:
+            raise BugError(f"tensor {name} of a table is {entry}")
+        elements = math.prod(shape[:dims])
+        group = MODEL
+        if name.startswith(KEPT):
+            group = KEPT_COLUMNS
+        elif name.startswith(IMAGE):
+            name, group = name[len(IMAGE) :], IMAGES
+        number = self.first + len(self.sizes)
+        place = Place(number, name, dtype, wire, tuple(shape[:dims]), elements, self.ends)
+        size = -1
+        if wire not in (AS_RUNS, AS_COPIES):
+            size = elements * (dtype.itemsize if wire == AS_IS else INT32.itemsize)
+        self.sizes.append(size)
+        self._source = source = self._source or place
+        if wire == AS_COPIES and not source.narrow:
+            raise BugError(
+                f"tensor {name} of a table has copies of {source.name}, which is {source}"
+            )
+        if group == MODEL:
+            self.names.append(name)
+            if not choice.has(name):  # what is a copy of it is made all the same
+                return
+        self.part[group].append(place)
+        if wire != AS_IS:
+            self.ends += -(-elements * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+            if self.ends > MOST:
+                raise BugError(f"the tensors of a table have more than {MOST} bytes")
+
+    def arrays(self, given: Given) -> Arrays:
+        """Returns the arrays."""
+        model, kept, images = self.part
+        return Arrays(
+            self._made(model, given),
+            self._made(kept, given) if kept else {},
+            self._made(images, given) if images else {},
+        )
+
+    def _made(self, part: list[Place], given: Given) -> dict[str, Any]:
+        body, places, wide, small, runs = given
+        made: dict[str, Any] = {}
+        for number, name, dtype, wire, shape, elements, at in part:
+            offset, size = places[2 * number], places[2 * number + 1]
+            if wire == AS_INT32:
+                array: Any = np.ndarray(shape, dtype, wide, at)
+                np.copyto(array, np.ndarray(shape, INT32, body, offset))
+            elif wire == AS_IS:
+                array = np.ndarray(shape, dtype, body, offset)
+                if not shape and name in NUMBERS:
+                    array = int(array)
+                elif size < small:
+                    array = array.copy()
+            else:
+                array = np.ndarray(elements, dtype, wide, at)
+                ids = self._ids(body, places) if wire == AS_COPIES else NO_IDS
+                runs.write(bytes(body[offset : offset + size]), array, ids, name)
+                array = array.reshape(shape)
+            made[name] = array
+        return made
+
+    def _ids(self, body: memoryview, places: tuple[int, ...]) -> Array:
+        """Returns what copies are of, if there are any."""
+        source = self._source
+        if source is None or not source.narrow:
+            return NO_IDS
+        return np.ndarray(source.elements, INT32, body, places[2 * source.number])
 
 
 class Layout:
     """Names, types and shapes of the tensors of a step, and how to make arrays of them.
 
-    Steps often differ in the shapes of a few tensors only, so what ``last``, the layout of the
-    step before, has alike is taken from it.
+    Steps often differ in the shapes of a few tensors only, so microbatches that ``last``, the
+    layout of the step before, has alike are taken from it.
     """
 
     def __init__(
@@ -148,77 +233,43 @@ class Layout:
         """Raises BugError for what no table has, UserError for what the choice has beyond it."""
         self.raw = raw
         self.tensors, self.microbatches = tensors, microbatches
-        self.wide = 0  # bytes of what is widened
-        self.sizes: list[int] = []  # in the body, by tensor; of runs, -1
-        self.parts = [Part([], [], []) for _ in range(microbatches)]
-        self._firsts: dict[int, Place] = {}  # tensors of microbatches
-        self._runs: dict[int, Runs] = {}  # by tensor: those of the last step
-        self._entries: list[Entry] = []
-        entries = ENTRY.size * tensors
-        self._names_raw = raw[entries:]
-        alike = last is not None and (tensors, self._names_raw) == (last.tensors, last._names_raw)
-        known = last._entries if last is not None and alike else []
-        names = _names(self._names_raw, tensors)
-        self._choice = choice
-        self._model: dict[str, None] = {}  # names of the model's tensors, in order
-        before = 0
-        for number, entry in enumerate(ENTRY.iter_unpack(raw[:entries])):
-            if not before <= entry[3] < microbatches or entry[0] >= len(names):
-                raise BugError(f"tensor {number} of a table is {entry}")
-            before = entry[3]
-            if known and known[number].raw == entry and known[number].place.wide == self.wide:
-                self._add(known[number])
-            else:
-                self._add(self._read(number, names[entry[0]], entry))
+        self.sections: list[Section] = []
+        self._runs: Runs = last._runs if last is not None else Runs()
+        entries = raw[: ENTRY.size * tensors]
+        self._texts = raw[len(entries) :]
+        self._names: list[str]
+        known: list[Section] = []
+        if last is not None and (tensors, self._texts) == (last.tensors, last._texts):
+            known, self._names = last.sections, last._names
+        else:
+            self._names = _names(self._texts, tensors)
+        at = wide = 0
+        for number in range(microbatches):
+            section = known[number] if number < len(known) else None
+            if section is None or not _alike(section, entries, at, wide, number):
+                section = _section(entries, at, wide, number, self._names, choice)
+            self.sections.append(section)
+            at, wide = at + len(section.raw), section.ends
+        if at < len(entries):
+            entry = ENTRY.unpack_from(entries, at)
+            raise BugError(f"tensor {at // ENTRY.size} of a table is {entry}")
+        self.wide = wide  # bytes of what is widened
         if microbatches:
-            choice.check(self._model)
-
-    def _read(self, number: int, name: str, entry: tuple[int, ...]) -> Entry:
-        _, code, wire, _, dims, zero, *shape = entry
-        dtype = DTYPES[code] if wire < len(CODES) and code in CODES[wire] else None
-        if dtype is None or dims > len(shape) or any(shape[dims:]) or zero:
-            raise BugError(f"tensor {name} of a table is {entry}")
-        elements = math.prod(shape[:dims])
-        size = -1
-        if wire not in (AS_RUNS, AS_COPIES):
-            size = elements * (dtype.itemsize if wire == AS_IS else INT32.itemsize)
-        group = MODEL
-        if name.startswith(KEPT):
-            group = KEPT_COLUMNS
-        elif name.startswith(IMAGE):
-            name, group = name[len(IMAGE) :], IMAGES
-        place = Place(number, name, dtype, wire, tuple(shape[:dims]), elements, self.wide)
-        return Entry(entry, place, size, group)
-
-    def _add(self, entry: Entry) -> None:
-        self._entries.append(entry)
-        self.sizes.append(entry.size)
-        place, microbatch = entry.place, entry.raw[3]
-        first = self._firsts.setdefault(microbatch, place)
-        if place.wire == AS_COPIES and not first.narrow:
-            raise BugError(
-                f"tensor {place.name} of a table has copies of {first.name}, which is {first}"
-            )
-        if entry.group == MODEL:
-            self._model[place.name] = None
-            if not self._choice.has(place.name):  # what is a copy of it is made all the same
-                return
-        self.parts[microbatch][entry.group].append(place)
-        if place.wire != AS_IS:
-            self.wide += -(-place.elements * place.dtype.itemsize // ALIGNMENT) * ALIGNMENT
-            if self.wide > MOST:
-                raise BugError(f"the tensors of a table have more than {MOST} bytes")
+            choice.check(dict.fromkeys(name for part in self.sections for name in part.names))
 
     def check(self, places: tuple[int, ...], size: int) -> None:
         """Raises BugError unless offsets and sizes lie in a body, and fit the shapes."""
-        for number, want in enumerate(self.sizes):
-            offset, given = places[2 * number], places[2 * number + 1]
-            fits = given == want if want >= 0 else given % RUN == 0
-            if not fits or offset % ALIGNMENT or offset + given > size:
-                raise BugError(
-                    f"tensor {number} of a table does not fit: {given} bytes at {offset} of "
-                    f"{size}, its shape has {want}"
-                )
+        at = 0
+        for section in self.sections:
+            for want in section.sizes:
+                offset, given = places[at], places[at + 1]
+                fits = given == want if want >= 0 else given % RUN == 0
+                if not fits or offset % ALIGNMENT or offset + given > size:
+                    raise BugError(
+                        f"tensor {at // 2} of a table does not fit: {given} bytes at {offset} of "
+                        f"{size}, its shape has {want}"
+                    )
+                at += 2
 
     def arrays(self, body: Array, places: tuple[int, ...], spares: Spares) -> list[Arrays]:
         """Returns the arrays of each microbatch; body and places belong together, and fit.
@@ -227,44 +278,36 @@ class Layout:
         """
         wide = spares.take(self.wide)
         small = 0 if body.flags.writeable else SMALL
+        room = body.data  # over which an array is made for less
+        given = Given(room, places, wide, small, self._runs)
+        return [section.arrays(given) for section in self.sections]
 
-        def make(place: Place, microbatch: int) -> Any:
-            number, name, dtype, wire, shape, elements, at = place
-            if wire == AS_IS:
-                array: Any = np.ndarray(shape, dtype, body, places[2 * number])
-                if name in NUMBERS and not shape:
-                    return int(array)
-                return array.copy() if places[2 * number + 1] < small else array
-            array = np.ndarray(elements, dtype, wide, at)
-            offset = places[2 * number]
-            if wire == AS_INT32:
-                np.copyto(array, np.ndarray(elements, INT32, body, offset))
-            else:
-                raw = bytes(body[offset : offset + places[2 * number + 1]])
-                runs = self._runs.get(number)
-                if runs is None or runs.raw != raw:
-                    self._runs[number] = runs = Runs(raw, shape[0] if shape else 1, name)
-                copied = self._ids(microbatch, body, places) if wire == AS_COPIES else NO_IDS
-                runs.write(array, copied)
-            return array.reshape(shape)
 
-        made = []
-        for microbatch, part in enumerate(self.parts):
-            made.append(
-                Arrays(
-                    {place.name: make(place, microbatch) for place in part.model},
-                    {place.name: make(place, microbatch) for place in part.kept},
-                    {place.name: make(place, microbatch) for place in part.images},
-                )
-            )
-        return made
+def _microbatch(entries: bytes, at: int) -> int:
+    """Returns the number of the microbatch that an entry is of; behind the last one, -1."""
+    return int(ENTRY.unpack_from(entries, at)[3]) if at < len(entries) else -1
 
-    def _ids(self, microbatch: int, body: Array, places: tuple[int, ...]) -> Array:
-        """Returns what copies are of, if there are any."""
-        first = self._firsts.get(microbatch)
-        if first is None or not first.narrow:
-            return NO_IDS
-        return np.ndarray(first.elements, INT32, body, places[2 * first.number])
+
+def _alike(section: Section, entries: bytes, at: int, wide: int, number: int) -> bool:
+    """Says whether the entries of a microbatch, which begin at ``at``, are those of a section."""
+    end = at + len(section.raw)
+    begins = (section.first * ENTRY.size, section.begins) == (at, wide)
+    return begins and entries[at:end] == section.raw and _microbatch(entries, end) != number
+
+
+def _section(
+    entries: bytes, at: int, wide: int, number: int, names: list[str], choice: Choice
+) -> Section:
+    """Reads the entries of a microbatch, which begin at ``at``."""
+    section, end = Section(at // ENTRY.size, wide), at
+    while _microbatch(entries, end) == number:
+        entry = ENTRY.unpack_from(entries, end)
+        if entry[0] >= len(names):
+            raise BugError(f"tensor {end // ENTRY.size} of a table is {entry}")
+        section.add(entry, names[entry[0]], choice)
+        end += ENTRY.size
+    section.raw = entries[at:end]
+    return section
 
 
 class Table(NamedTuple):
