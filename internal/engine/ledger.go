@@ -186,8 +186,9 @@ func (e *Executor) stuck() bool {
 }
 
 // unblock has something happen again, and says whether it does. Tasks that wait give back their
-// slots. If that does not help, what is needed last of all that waits goes to the disk, if there may be any there. If nothing
-// does, the source that is needed last gives up what it has and begins again later.
+// slots, and a first source that is narrow starts its next task. If that does not help, what is needed last of all that
+// waits goes to the disk, if there may be any there. If nothing does, the source that is needed last gives up what it has
+// and begins again later.
 // If there is no other source, the first one begins again narrowly, with one task after the other in the order
 // of the data; and if it is narrow, its task gets what it asks for.
 func (e *Executor) unblock() bool {
