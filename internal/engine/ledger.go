@@ -202,8 +202,10 @@ func (e *Executor) unblock() bool {
 	if freed {
 		return true
 	}
-	if s := e.first(); s.narrow && e.startNext(s) { // what it takes and gives would go to the disk first, and has to come back
-		return true
+	if s := e.first(); s.narrow { // what its next task takes would go to the disk first, and has to come back
+		if n := s.next(); n != nil && e.roomFor(s).Room(n.op) > 0 && e.start(n) {
+			return true
+		}
 	}
 	if e.spillOne() {
 		return true
@@ -224,10 +226,9 @@ func (e *Executor) unblock() bool {
 	return e.fetchNeeded(e.first()) || e.help(e.first().next())
 }
 
-// startNext starts the task that the others of a source wait for, if there is a slot and any room.
-func (e *Executor) startNext(s *source) bool {
-	n := s.next()
-	if n == nil || n.state != queued || e.place(n) == nil || e.roomFor(s).Room(n.op) <= 0 {
+// start starts a task for which the policy sees no room, if it waits to begin and there is a slot.
+func (e *Executor) start(n *node) bool {
+	if n.state != queued || e.place(n) == nil {
 		return false
 	}
 	e.launch(n, schedule.Decision{})
@@ -237,8 +238,7 @@ func (e *Executor) startNext(s *source) bool {
 // help starts the task that all wait for, or gives it what it asks for. One that has to make something again which it
 // is past begins again.
 func (e *Executor) help(n *node) bool {
-	if n.state == queued && e.place(n) != nil { // the policy sees no room for it
-		e.launch(n, schedule.Decision{})
+	if e.start(n) {
 		return true
 	}
 	at := slices.IndexFunc(e.waiting, func(t *task) bool { return t.node == n })

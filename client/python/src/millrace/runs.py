@@ -45,7 +45,10 @@ def _counting(first: int, end: int) -> Array:
 
 
 class Runs:
-    """Writes runs, those that came before in a few calls. Not safe for several threads."""
+    """Writes runs, those that came twice before in a few calls. Not safe for several threads.
+
+    The bytes of up to 2 * MOST_KNOWN runs are kept, and MOST_KEPT bytes for each of half of them.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], _Known] = {}

@@ -122,10 +122,10 @@ ALL = Choice()
 
 
 class Given(NamedTuple):
-    """What the arrays of a step are made of."""
+    """What the arrays of a step are made of. Offsets and sizes are in bytes."""
 
     body: memoryview
-    places: tuple[int, ...]  # offset and size of each tensor in it
+    places: tuple[int, ...]  # in the body: one tensor's offset and size after the other's
     wide: Array  # memory for what is widened
     small: int  # bytes below which an array is a copy
     runs: Runs
@@ -144,7 +144,7 @@ class Section:
         self._source: Place | None = None  # the first tensor, which copies are of
 
     def add(self, entry: tuple[int, ...], name: str, choice: Choice) -> None:
-        """Takes the next tensor."""
+        """Takes the next tensor. Raises BugError for what no table has."""
         _, code, wire, _, dims, zero, *shape = entry
         dtype = DTYPES[code] if wire < len(CODES) and code in CODES[wire] else None
         if dtype is None or dims > len(shape) or any(shape[dims:]) or zero:
@@ -177,7 +177,7 @@ class Section:
                 raise BugError(f"the tensors of a table have more than {MOST} bytes")
 
     def arrays(self, given: Given) -> Arrays:
-        """Returns the arrays."""
+        """Returns the arrays. Raises BugError for runs that do not fit."""
         model, kept, images = self.part
         return Arrays(
             self._made(model, given),
@@ -278,8 +278,8 @@ class Layout:
         """
         wide = spares.take(self.wide)
         small = 0 if body.flags.writeable else SMALL
-        room = body.data  # over which an array is made for less
-        given = Given(room, places, wide, small, self._runs)
+        # An array over a memoryview is made for less than one over an array.
+        given = Given(body.data, places, wide, small, self._runs)
         return [section.arrays(given) for section in self.sections]
 
 
