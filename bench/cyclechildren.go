@@ -120,7 +120,7 @@ func (w *cycleWatch) secondModule(s *strategy.Step) error {
 // cyclePlanArgs are the arguments of the role cycle-plan: a planner.
 type cyclePlanArgs struct {
 	Spec, Address string
-	LogDir        string // of the step log; "" keeps none
+	LogDir        string // of the step log
 	Loaders       int
 	Profile       string
 }

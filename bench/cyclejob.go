@@ -40,8 +40,9 @@ func startCycle(ctx context.Context, cfg *config, c cycleCase) (*cycleJob, error
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	j := &cycleJob{cycleCase: c, cancel: cancel, parts: make(chan cyclePart, cycleConstructors)}
-	address := "unix:" + filepath.Join(cfg.dir, fmt.Sprintf("plancycle-%d.sock", time.Now().UnixNano()))
-	if j.planner, err = start(ctx, "cycle-plan", cyclePlanArgs{Spec: spec, Address: address, Loaders: c.loaders, Profile: profile}); err != nil {
+	own := filepath.Join(cfg.dir, fmt.Sprintf("plancycle-%d", time.Now().UnixNano()))
+	address := "unix:" + own + ".sock"
+	if j.planner, err = start(ctx, "cycle-plan", cyclePlanArgs{Spec: spec, Address: address, LogDir: own + ".log", Loaders: c.loaders, Profile: profile}); err != nil {
 		return nil, err
 	}
 	if err := j.planner.receive(&address); err != nil {

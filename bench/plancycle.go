@@ -37,8 +37,8 @@ var cycleCases = []cycleCase{
 }
 
 // benchPlanCycle measures a planner's whole cycle: the metadata of blocks comes in,
-// a step is drawn, packed, balanced twice, cut and sent. Planner and loaders are
-// separate processes; the planner is the real one, loaders report synthetic lengths, and
+// a step is drawn, packed, balanced twice, written to the step log, cut and sent. Planner and loaders
+// are separate processes; the planner is the real one, loaders report synthetic lengths, and
 // 16 constructors in this process acknowledge their parts. All plans of all cases
 // must be equal, and so must those after a resume in the middle.
 func benchPlanCycle(ctx context.Context, cfg *config) error {

@@ -101,10 +101,9 @@ func (p *Planner) step(ctx context.Context, ticks <-chan time.Time) bool {
 	case <-ticks:
 		in = p.tick()
 	default:
-		if !p.sending() || p.pressure.pressed && !p.waitForLog() {
-			p.pressure.draw(func() { p.take(occurred{control.Idle{}}) })
+		if !p.sending() {
+			p.take(occurred{control.Idle{}})
 		}
-		waiting := time.Now()
 		select {
 		case in = <-p.inbox:
 		case <-ticks:
@@ -112,7 +111,6 @@ func (p *Planner) step(ctx context.Context, ticks <-chan time.Time) bool {
 		case <-ctx.Done():
 			return false
 		}
-		p.pressure.waited += time.Since(waiting)
 	}
 	p.take(in)
 	return true
@@ -194,7 +192,6 @@ func (p *Planner) act(e control.Effect) {
 	case control.Persist, control.OpenLog, control.ReadDigest, control.ReadLog:
 		p.log.Put(e)
 	case control.Cut:
-		p.pressure.planned()
 		if err := p.cutParts(e); err != nil {
 			p.apply(control.Failed{Err: err})
 		}
@@ -272,10 +269,10 @@ func (p *Planner) planBlock(source int32, seq int64) *pb.PlanBlock {
 	return &pb.PlanBlock{Source: uint32(source), Seq: uint64(seq), Loader: uint32(loader), Sum: sum}
 }
 
-// What is sent comes first. While parts of a plan are on their way to constructors,
-// orders to loaders to read and to let go of blocks wait: what they read is for later
-// steps. And when all parts are gone, the core draws the next step ahead of its time, or,
-// under pressure, while they are being sent.
+// What is sent comes first. While parts of a plan wait for the log to have their step, or are
+// on their way to constructors, orders to loaders to read and to let go of blocks wait: what
+// they read is for later steps. And when all parts are gone, the core draws the next step
+// ahead of its time: trainers that wait for a part would wait for the draw as well.
 
 // loaderOrder is an order to a loader that waits.
 type loaderOrder struct {
@@ -283,20 +280,10 @@ type loaderOrder struct {
 	order *pb.LoaderOrder
 }
 
-// sending says whether parts of plans are still to be sent.
+// sending says whether parts that were cut are still to be sent.
 func (p *Planner) sending() bool {
 	for _, c := range p.constructors {
-		if c.unsent > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// waitForLog says whether parts that were cut wait for the log to have their step.
-func (p *Planner) waitForLog() bool {
-	for _, c := range p.constructors {
-		if len(c.parts) > 0 {
+		if len(c.parts) > 0 || c.unsent > 0 {
 			return true
 		}
 	}

@@ -158,8 +158,7 @@ type Planner struct {
 	listening    listening
 	later        []loaderOrder // orders to loaders that wait until parts are sent
 	cut          *cut.Step     // the step that was cut last
-	pressure     pressure
-	stopped      error // why the loop ends, if not on request
+	stopped      error         // why the loop ends, if not on request
 }
 
 // Run serves until ctx ends or the job fails for good. A failure of class fault.User

@@ -9,17 +9,22 @@ import (
 	"github.com/millrace-data/millrace/internal/rpc"
 )
 
-// TestOrdersWaitForParts: loaders get what to read and what to let go of when all
-// parts are sent, or those who were to get them are gone.
+// TestOrdersWaitForParts: loaders get what to read and what to let go of when all parts that
+// were cut are sent, or those who were to get them are gone.
 func TestOrdersWaitForParts(t *testing.T) {
 	p := &Planner{
 		loaders:      map[control.Session]*loaderSession{9: {out: rpc.NewOutbox[*pb.LoaderOrder]()}},
 		constructors: map[control.Session]*constructorSession{},
 	}
 	for n := range control.Session(3) {
-		p.constructors[n] = &constructorSession{out: rpc.NewOutbox[*pb.ConstructorOrder](), parts: make([]*pb.ConstructorOrder, 3)}
+		p.constructors[n] = &constructorSession{out: rpc.NewOutbox[*pb.ConstructorOrder]()}
 	}
 	first, second, third := p.constructors[0], p.constructors[1], p.constructors[2]
+	cut := func(cs ...*constructorSession) {
+		for _, c := range cs {
+			c.parts = append(c.parts, &pb.ConstructorOrder{})
+		}
+	}
 	orders := func(when string, want int) {
 		t.Helper()
 		if got := putOut(p.loaders[9].out); len(got) != want {
@@ -30,12 +35,15 @@ func TestOrdersWaitForParts(t *testing.T) {
 		c.unsent--
 		p.orderLater()
 	}
-	for _, to := range []control.Session{0, 1, 2, 0} {
-		p.act(control.Deliver{To: to})
-	}
+	cut(first, first, second, third)
 	p.act(control.Bans{To: 9})
 	orders("what no plan waits for", 1)
 	p.act(control.Read{To: 9, Seq: 3})
+	p.orderLater()
+	orders("four parts wait for the log", 0)
+	for _, to := range []control.Session{0, 1, 2, 0} {
+		p.act(control.Deliver{To: to})
+	}
 	p.act(control.Release{To: 9, Source: []int32{0}, Before: []int64{2}})
 	p.act(control.Read{To: 9, Seq: 4})
 	orders("four parts under way", 0)
@@ -46,6 +54,7 @@ func TestOrdersWaitForParts(t *testing.T) {
 	p.left(control.ConstructorLeft{Session: 2})
 	orders("its constructor is gone", 3)
 	sent(third)
+	cut(first)
 	p.act(control.Deliver{To: 0})
 	p.act(control.Read{To: 9, Seq: 6})
 	p.act(control.Recall{})

@@ -61,6 +61,11 @@ func (s Security) validate() error {
 // million samples is about 10 MB.
 const maxMessage = 256 << 20
 
+// planWindow is how much a planner may send a role that has not read what came before: a constructor's part of a step's
+// plan goes at once. With gRPC's own 64 KiB the rest of it waits until the role has had its turn on a machine that has other
+// things to do. On a link of 10 KB/s it takes less time than serverPatience.
+const planWindow = 256 << 10
+
 // keepAlive finds a peer that went away without a word: a ping after 10 s of
 // silence, given up 10 s later.
 const keepAlive = 10 * time.Second
@@ -130,6 +135,9 @@ func Dial(address string, sec Security) (Conn, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: connectTime}),
 	}
 	options = append(options, trusts.options()...)
+	if sec.planner == "" { // it is the planner
+		options = append(options, grpc.WithInitialWindowSize(planWindow), grpc.WithInitialConnWindowSize(planWindow))
+	}
 	conn, err := newLink(address, func() (Conn, error) { return grpc.NewClient(target, options...) })
 	if err != nil {
 		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)
