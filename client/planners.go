@@ -38,7 +38,7 @@ func dialPlanners(list string, sec rpc.Security) (*planners, error) {
 	}
 	p := &planners{}
 	for _, a := range addresses {
-		conn, err := rpc.Dial(a, sec)
+		conn, err := rpc.Dial(a, sec, rpc.Occasional(sec))
 		if err != nil {
 			return nil, errors.Join(err, p.close())
 		}

@@ -73,6 +73,9 @@ const keepAlive = 10 * time.Second
 // serverPatience is how long a server waits for the answer to its ping, which may come behind a step on a slow link.
 const serverPatience = 30 * time.Second
 
+// idleTime is how long a connection stays that is Occasional and has no call: longer than the pauses between tries.
+const idleTime = 3 * time.Second
+
 // connectTime is how long a connection may take to be there: a process that is stopped takes
 // connections and says nothing on them.
 const connectTime = 5 * time.Second
@@ -107,9 +110,19 @@ func NewServer(sec Security, with ...grpc.ServerOption) (*grpc.Server, error) {
 	return grpc.NewServer(append(options, with...)...), nil
 }
 
+// Occasional is for a connection on which calls are rare: after idleTime without one it is closed, and the next call opens
+// it again. Thousands of ranks call the planner when they join and when they save. With TLS it stays, as a certificate that
+// ends would not open it again.
+func Occasional(sec Security) grpc.DialOption {
+	if sec.enabled() {
+		return grpc.EmptyDialOption{}
+	}
+	return grpc.WithIdleTimeout(idleTime)
+}
+
 // Dial returns a connection to address: HOST:PORT or unix:PATH. It connects at
 // the first call. Unless sec is Of another one, address is the planner's.
-func Dial(address string, sec Security) (Conn, error) {
+func Dial(address string, sec Security, more ...grpc.DialOption) (Conn, error) {
 	if err := cmp.Or(sec.validate(), checkAddress(address)); err != nil {
 		return nil, err
 	}
@@ -138,6 +151,7 @@ func Dial(address string, sec Security) (Conn, error) {
 	if sec.planner == "" { // it is the planner
 		options = append(options, grpc.WithInitialWindowSize(planWindow), grpc.WithInitialConnWindowSize(planWindow))
 	}
+	options = append(options, more...)
 	conn, err := newLink(address, func() (Conn, error) { return grpc.NewClient(target, options...) })
 	if err != nil {
 		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)

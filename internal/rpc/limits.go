@@ -27,18 +27,14 @@ const (
 	maxStreams = 256
 	// maxHeader bounds the headers of a call, which are a path and an access key.
 	maxHeader = 16 << 10
-	// rankWriteBuffer is the write buffer of a connection to a rank, in bytes: a frame of HTTP/2, half of
-	// gRPC's own. When thousands of ranks ask at once, each of their connections has one.
-	rankWriteBuffer = 16 << 10
 )
 
 // limits are the options of a server that takes messages of at most largest bytes.
 func limits(largest int) []grpc.ServerOption {
-	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(largest), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeader)}
-	if largest == MaxAsk { // a constructor's: its peers are ranks
-		options = append(options, grpc.WriteBufferSize(rankWriteBuffer))
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(largest), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeader),
+		grpc.SharedWriteBuffer(true), // a rank's connection has one while something is written on it
 	}
-	return options
 }
 
 // TooLarge is the error of what is beyond a limit.

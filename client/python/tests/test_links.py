@@ -290,3 +290,17 @@ def test_paths_that_no_socket_can_have(path):
     ):
         with pytest.raises(millrace.UserError, match="the address is "):
             call()
+
+
+def test_a_connection_without_calls_is_closed_and_opened_again(serve, between, monkeypatch):
+    """After 3 s; here 1 s, the least that gRPC takes."""
+    monkeypatch.setattr(rpc, "OCCASIONAL", (rpc.OCCASIONAL[0], 1000))
+    proxy = between(serve())
+    tls = TLS(None, None, None)
+    channel = rpc.open_channel(proxy.address, tls, Access(proxy.address, None, False))
+    for came in (1, 2):
+        with pytest.raises(millrace.Error):
+            rpc.call_unary(channel, "/millrace.v1.Planner/Nothing", b"", 9, "asking")
+        assert proxy.came == came
+        time.sleep(2.5)
+    channel.close()

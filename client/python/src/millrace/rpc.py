@@ -59,6 +59,11 @@ OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
+# A connection without calls is closed, and the next call opens it again: thousands of ranks call
+# the planner when they join and when they save. With TLS it stays, as a certificate that ends would
+# not open it again.
+OCCASIONAL = ("grpc.client_idle_timeout_ms", 3000)
+
 USER = {
     "INVALID_ARGUMENT",
     "FAILED_PRECONDITION",
@@ -143,7 +148,9 @@ def open_channel(address: str, tls: TLS, access: Access) -> Channel:
     check_fork()
     _Process.used = True
     if not tls.used():
-        return Channel(grpc.insecure_channel(target(address), options=OPTIONS), access, address)
+        return Channel(
+            grpc.insecure_channel(target(address), options=[*OPTIONS, OCCASIONAL]), access, address
+        )
     files = files_of(tls)
     stamp = files.stamp()
     credentials = grpc.ssl_channel_credentials(*files.read())
