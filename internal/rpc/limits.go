@@ -31,10 +31,7 @@ const (
 
 // limits are the options of a server that takes messages of at most largest bytes.
 func limits(largest int) []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.MaxRecvMsgSize(largest), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeader),
-		grpc.SharedWriteBuffer(true), // a rank's connection has one while something is written on it
-	}
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(largest), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeader)}
 }
 
 // TooLarge is the error of what is beyond a limit.
