@@ -121,7 +121,9 @@ func Occasional(sec Security) grpc.DialOption {
 }
 
 // Dial returns a connection to address: HOST:PORT or unix:PATH. It connects at
-// the first call. Unless sec is Of another one, address is the planner's.
+// the first call. Unless sec is Of another one, address is the planner's, which may
+// send planWindow bytes ahead. more are options beside those of all connections. An
+// address or files that cannot be are an error of class fault.User.
 func Dial(address string, sec Security, more ...grpc.DialOption) (Conn, error) {
 	if err := cmp.Or(sec.validate(), checkAddress(address)); err != nil {
 		return nil, err
