@@ -117,11 +117,11 @@ func packClasses(flat []class) {
 
 // classAt returns the class and the width in bytes of the character at t[i].
 // A byte that is not part of valid UTF-8 is a symbol of width one.
-func classAt(t []byte, i int) (class, int) {
-	if c := ascii[t[i]]; c != wide {
-		return c, 1
+func classAt(t []byte, i int) (c class, w int) {
+	if c, w = ascii[t[i]], 1; c == wide {
+		c, w = wideClassAt(t, i)
 	}
-	return wideClassAt(t, i)
+	return
 }
 
 func wideClassAt(t []byte, i int) (class, int) {

@@ -3,6 +3,7 @@ package tokenize
 import (
 	"bytes"
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -200,7 +201,16 @@ func TestPatterns(t *testing.T) {
 			texts = append(texts, "a"+string(r)+" '"+string(r)+"s1"+string(r)+"\n"+string(r)+"  x")
 		}
 	}
-	for src, split := range map[string]splitter{patternGPT2: splitR50K, patternCL: splitCL100K, patternO200: splitO200K} {
+	rng := rand.New(rand.NewPCG(11, 12))
+	parts := []string{"'s", "'LL", "'ſ", "'", " ", "  ", "\n", "\r\n", "\t", "a", "Zebra", "wonderful", "UPPER", "é", "Ünder", "ǅ", "ʰ", "漢字", "e\u0301", "1", "2024", "½", "٣", "/", "...", "\u00a0", "\u2028", "\x00", "_", "\xff", "\xe6\xbc"}
+	for range 20_000 {
+		text := ""
+		for range rng.IntN(12) {
+			text += parts[rng.IntN(len(parts))]
+		}
+		texts = append(texts, text)
+	}
+	for src, split := range splitters {
 		p, err := parsePattern(src)
 		if err != nil {
 			t.Fatal(err)

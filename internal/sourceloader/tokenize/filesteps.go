@@ -165,10 +165,14 @@ type filePattern struct {
 const (
 	patternGPT2 = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	patternCL   = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternQwen = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternO200 = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
 		`[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|` +
 		`\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
+
+// splitters do what patterns say, which others are interpreted for.
+var splitters = map[string]splitter{patternGPT2: splitR50K, patternCL: splitCL100K, patternQwen: splitQwen2, patternO200: splitO200K}
 
 func (r *fileReader) finder(path string, f *filePattern) (finderFunc, error) {
 	switch {
@@ -179,10 +183,8 @@ func (r *fileReader) finder(path string, f *filePattern) (finderFunc, error) {
 	case f.String != nil:
 		return findText(*f.String), nil
 	}
-	for src, split := range map[string]splitter{patternGPT2: splitR50K, patternCL: splitCL100K, patternO200: splitO200K} {
-		if *f.Regex == src {
-			return findSplitter(split), nil
-		}
+	if split := splitters[*f.Regex]; split != nil {
+		return findSplitter(split), nil
 	}
 	p, err := parsePattern(*f.Regex)
 	if err != nil {

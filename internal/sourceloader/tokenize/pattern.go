@@ -21,6 +21,7 @@ type pattern struct {
 	// The sets that a character is in, a bit each: by byte, and by rune through
 	// blocks of 128, each of which is there once.
 	ascii  [utf8.RuneSelf]uint64
+	words  uint64 // the sets that have all ASCII letters and nothing else of ASCII
 	index  [(utf8.MaxRune + 1) >> blockBits]uint16
 	blocks [][1 << blockBits]uint16
 	masks  []uint64
@@ -209,6 +210,10 @@ func (p *pattern) repeat(n *node, t []byte, i int, missed *misses) int {
 
 // run takes up to most characters of a set, all if it is -1.
 func (p *pattern) run(set uint64, most int, t []byte, i int) (end, count int) {
+	if most < 0 && set&p.words != 0 {
+		end = asciiRun(t, i, 0x20*everyByte)
+		i, count = end, end-i
+	}
 	for ; i < len(t) && count != most; count++ {
 		if b := t[i]; b < utf8.RuneSelf {
 			if p.ascii[b]&set == 0 {

@@ -308,6 +308,14 @@ func (p *pattern) pack(sets []*runeSet) {
 		s.each(func(r rune) { flat[r] |= 1 << k })
 	}
 	copy(p.ascii[:], flat)
+	p.words = ^uint64(0)
+	for r, in := range p.ascii {
+		if isLetter := 'a' <= r|0x20 && r|0x20 <= 'z'; isLetter {
+			p.words &= in
+		} else {
+			p.words &^= in
+		}
+	}
 	ids := map[uint64]uint16{}
 	seen := map[[1 << blockBits]uint16]uint16{}
 	for i := range p.index {

@@ -1,5 +1,10 @@
 package tokenize
 
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
 // splitter returns the end of the piece that begins at t[i], i < len(t). It is
 // one of the three published pre-tokenizer patterns, written by hand: leftmost
 // alternative first, each greedy. Every function below looks at a run of
@@ -19,7 +24,7 @@ func splitR50K(t []byte, i int) int {
 	}
 	switch {
 	case c&letter != 0:
-		return run(t, start+w, letter)
+		return letters(t, start+w)
 	case c&number != 0:
 		return run(t, start+w, number)
 	case c&space != 0:
@@ -42,10 +47,13 @@ func splitR50K(t []byte, i int) int {
 // space at the end of a text in one piece. The tokens are the same, because no
 // token of the encoding continues after a line end with other white space.
 func splitCL100K(t []byte, i int) int {
+	if t[i] == ' ' && i+1 < len(t) && ascii[t[i+1]]&letter != 0 { // as most pieces begin
+		return letters(t, i+2)
+	}
 	c, w := classAt(t, i)
 	switch {
 	case c&letter != 0:
-		return run(t, i+w, letter)
+		return letters(t, i+w)
 	case c&number != 0:
 		return digits(t, i+w)
 	}
@@ -56,13 +64,21 @@ func splitCL100K(t []byte, i int) int {
 	}
 	if c&newline == 0 && i+w < len(t) {
 		if next, nw := classAt(t, i+w); next&letter != 0 {
-			return run(t, i+w+nw, letter)
+			return letters(t, i+w+nw)
 		}
 	}
 	if end := symbols(t, i, c, w); end > i {
 		return run(t, end, newline)
 	}
 	return spaces(t, i, true)
+}
+
+// splitQwen2 is the pattern of Qwen 2: that of cl100k_base but for \p{N} in the place of \p{N}{1,3}.
+func splitQwen2(t []byte, i int) int {
+	if c, w := classAt(t, i); c&number != 0 {
+		return i + w
+	}
+	return splitCL100K(t, i)
 }
 
 // splitO200K is the pattern of o200k_base, where U is
@@ -115,7 +131,7 @@ func word(t []byte, i int) (end int, first bool) {
 			giveBack = q
 		}
 	}
-	if end = run(t, q, lower); end > q {
+	if end = lowerCase(t, q); end > q {
 		return end, true
 	}
 	if giveBack > i {
@@ -123,6 +139,39 @@ func word(t []byte, i int) (end int, first bool) {
 		return giveBack, true
 	}
 	return q, false
+}
+
+// letters returns the end of the longest run of letters from t[i].
+func letters(t []byte, i int) int {
+	if i = asciiRun(t, i, 0x20*everyByte); i < len(t) && ascii[t[i]]&(letter|wide) == 0 {
+		return i
+	}
+	return run(t, i, letter)
+}
+
+// lowerCase returns the end of the longest run of characters of class lower from t[i].
+func lowerCase(t []byte, i int) int { return run(t, asciiRun(t, i, 0), lower) }
+
+// asciiRun is the end of the run from t[i] of bytes that are a..z with the bits of fold set in each. It looks at eight at a time,
+// and ends the run early where fewer are left.
+func asciiRun(t []byte, i int, fold uint64) int {
+	for i+8 <= len(t) {
+		n := asciiLetters(binary.LittleEndian.Uint64(t[i:]), fold)
+		if i += n; n < 8 {
+			break
+		}
+	}
+	return i
+}
+
+const everyByte = 0x0101010101010101
+
+// asciiLetters is how many of the 8 bytes of w, lowest first, are in a..z with the bits of fold set, before one that is not.
+func asciiLetters(w, fold uint64) int {
+	low := w&(0x7f*everyByte) | fold
+	// The top bit of each byte says whether it is at least 'a', not above 'z', and not beyond ASCII.
+	in := (low + (0x80-'a')*everyByte) &^ (low + (0x80-'z'-1)*everyByte) &^ w
+	return bits.TrailingZeros64(^in&(0x80*everyByte)) / 8
 }
 
 // run returns the end of the longest run of characters of class c from t[i].

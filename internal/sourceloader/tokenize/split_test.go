@@ -3,6 +3,7 @@ package tokenize
 import (
 	"bytes"
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,6 +143,33 @@ func TestSplittersAreLinear(t *testing.T) {
 		for _, s := range encodingSpecs {
 			if got := len(strings.Join(pieces(s.split, text), "")); got != len(text) {
 				t.Errorf("%s %q: %d bytes, want %d", s.name, unit, got, len(text))
+			}
+		}
+	}
+}
+
+// TestASCIIRun finds the ends of runs eight bytes at a time where one at a time has them.
+func TestASCIIRun(t *testing.T) {
+	needClasses()
+	rng := rand.New(rand.NewPCG(7, 8))
+	near := []byte("@AZ[`az{\x00\x7f\x80\xff 9'\xc3\xa9\xc3\x89")
+	for range 20_000 {
+		text := make([]byte, rng.IntN(40))
+		for i := range text {
+			text[i] = byte('a' + rng.IntN(26)&^rng.IntN(2))
+			switch rng.IntN(12) {
+			case 0:
+				text[i] = near[rng.IntN(len(near))]
+			case 1:
+				text[i] ^= 0x20
+			}
+		}
+		for i := range len(text) + 1 {
+			if got, want := letters(text, i), run(text, i, letter); got != want {
+				t.Fatalf("letters of %q from %d end at %d, want %d", text, i, got, want)
+			}
+			if got, want := lowerCase(text, i), run(text, i, lower); got != want {
+				t.Fatalf("lower case of %q from %d ends at %d, want %d", text, i, got, want)
 			}
 		}
 	}

@@ -168,7 +168,7 @@ func (e *Encoding) newEncoder(slots int) *Encoder {
 		split:  e.split,
 		vocab:  e.vocab,
 		file:   e.file,
-		cache:  make(cache, slots),
+		cache:  newCache(slots),
 		merger: merger{v: e.vocab},
 	}
 }
@@ -287,16 +287,20 @@ func (e *Encoder) appendPiece(dst []int32, t []byte, l *lookup) []int32 {
 			return append(dst, id)
 		}
 	}
-	slot := e.cache.slot(l.hash, piece)
-	if slot == nil {
+	set := e.cache.set(l.hash, l.n)
+	if set == nil {
 		return e.appendUncached(dst, t, l.n)
 	}
-	if slot.holds(piece) {
-		return append(dst, slot.ids[:slot.count]...)
+	last := uint64(0)
+	if l.n > 8 {
+		last = tail(piece)
+	}
+	if slot := set.find(l.key, last, l.n); slot != nil {
+		return slot.append(dst)
 	}
 	before := len(dst)
 	dst = e.appendUncached(dst, t, l.n)
-	slot.put(piece, dst[before:])
+	set.put(l.key, last, l.n, dst[before:])
 	return dst
 }
 

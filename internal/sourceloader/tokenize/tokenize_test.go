@@ -182,13 +182,56 @@ func TestKeysTellPiecesApart(t *testing.T) {
 	}
 }
 
+// TestCacheHolds puts pieces of all lengths and numbers of tokens that a slot holds into a set, which keeps the last ones.
+func TestCacheHolds(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	c := newCache(cacheWays)
+	type kept struct {
+		key, tail uint64
+		n         int
+		ids       []int32
+	}
+	var all []kept
+	for n := 1; n <= slotBytes; n++ {
+		for count := 1; count <= slotIDs; count++ {
+			k := kept{key: rng.Uint64(), tail: rng.Uint64(), n: n}
+			for range count {
+				k.ids = append(k.ids, rng.Int32N(none))
+			}
+			k.ids[rng.IntN(count)] = none - 1
+			set := c.set(rng.Uint64(), n)
+			set.put(k.key, k.tail, n, k.ids)
+			all = append(all, k)
+			for i, k := range all {
+				slot := set.find(k.key, k.tail, k.n)
+				if inside := len(all)-i <= cacheWays; (slot != nil) != inside {
+					t.Fatalf("piece %d of %d: found %t, want %t", i, len(all), slot != nil, inside)
+				}
+				if slot == nil {
+					continue
+				}
+				if got := slot.append([]int32{1, 2}); !slices.Equal(got[2:], k.ids) {
+					t.Fatalf("a piece of %d bytes has %v, want %v", k.n, got[2:], k.ids)
+				}
+				if set.find(k.key+1, k.tail, k.n) != nil || set.find(k.key, k.tail+1, k.n) != nil || set.find(k.key, k.tail, k.n%slotBytes+1) != nil {
+					t.Fatal("another piece is found in its place")
+				}
+			}
+		}
+	}
+	set := c.set(0, 1)
+	if set.put(1, 2, 3, make([]int32, slotIDs+1)); set.find(1, 2, 3) != nil || c.set(0, slotBytes+1) != nil || newCache(0).set(0, 1) != nil {
+		t.Error("what does not fit is kept")
+	}
+}
+
 // TestCacheNeverChangesTheResult encodes with caches of all sizes, the smallest
 // of which evict all the time, in different states.
 func TestCacheNeverChangesTheResult(t *testing.T) {
 	e := toy(t, splitO200K)
 	rng := rand.New(rand.NewPCG(5, 6))
 	var warm []*Encoder
-	for _, slots := range []int{0, 1, 2, 16, cacheSlots} {
+	for _, slots := range []int{0, 1, cacheWays, 16, cacheSlots} {
 		warm = append(warm, e.newEncoder(slots))
 	}
 	for range 500 {
@@ -203,9 +246,11 @@ func TestCacheNeverChangesTheResult(t *testing.T) {
 		}
 	}
 	hits := 0
-	for _, s := range warm[len(warm)-1].cache {
-		if s.bytes > 0 {
-			hits++
+	for _, set := range warm[len(warm)-1].cache {
+		for _, s := range set {
+			if s.length() > 0 {
+				hits++
+			}
 		}
 	}
 	if hits < 100 {

@@ -225,15 +225,16 @@ func (s *scanner) str(i int) int {
 
 // plain steps over what stands for itself in a string, eight bytes at a time, and adds its bits to seen.
 func (s *scanner) plain(i int, seen uint64) (int, uint64) {
-	for i+8 <= len(s.data) {
-		w := binary.LittleEndian.Uint64(s.data[i:])
+	data := s.data
+	for ; len(data)-i >= 8; i += 8 {
+		w := binary.LittleEndian.Uint64(data[i:])
 		seen |= w
-		quote, slash := w^ones*'"', w^ones*'\\'
-		// The lowest top bit set marks the first quote, backslash or control byte.
-		if stop := ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*' ')&^w) & highs; stop != 0 {
+		// The lowest top bit set marks the first quote, control byte or backslash. A quote changes places with the
+		// space, so that what is below its place or in it is one of the first two.
+		quote, slash := w^ones*('"'^' '), w^ones*'\\'
+		if stop := ((quote-ones*(' '+1))&^w | (slash-ones)&^slash) & highs; stop != 0 {
 			return i + bits.TrailingZeros64(stop)/8, seen
 		}
-		i += 8
 	}
 	for ; i < len(s.data) && s.data[i] != '"' && s.data[i] != '\\' && s.data[i] >= ' '; i++ {
 		seen |= uint64(s.data[i])
