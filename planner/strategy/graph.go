@@ -93,7 +93,7 @@ func (s *Step) Graph(kind dgraph.Kind, sources ...string) *Graph {
 		return s.partGraph(kind, sources)
 	}
 	if s.graphs[kind] == nil {
-		s.graphs[kind] = &Graph{s: s, kind: kind, scratch: &s.runner.scratch[kind]}
+		s.graphs[kind] = &Graph{s: s, kind: kind, scratch: s.runner.scratchOf(kind)}
 	}
 	return s.graphs[kind]
 }

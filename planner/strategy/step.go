@@ -96,9 +96,17 @@ type Step struct {
 // Runner runs strategies, one step at a time, and keeps their scratch memory. The
 // zero value is ready. A Runner is not safe for concurrent use.
 type Runner struct {
-	scratch [2]scratch          // by kind of graph
+	scratch [2]*scratch         // by kind of graph; nil until a step has one: it takes a megabyte
 	parts   map[string]*scratch // by title of graphs of some sources
 	drawn   drawn               // of a strategy whose plan is checked
+}
+
+// scratchOf is the memory for graphs of a kind.
+func (r *Runner) scratchOf(kind dgraph.Kind) *scratch {
+	if r.scratch[kind] == nil {
+		r.scratch[kind] = new(scratch)
+	}
+	return r.scratch[kind]
 }
 
 // Run plans a step. The result belongs to the caller. The error is ErrBlocked if

@@ -48,7 +48,7 @@ func (s *Step) tile(costs []int64) {
 			costs[row] = int64(width)
 		}
 	}
-	spans, slots, err := s.runner.scratch[dgraph.Text].tiler.Tile(r.Width, costs, r.ranks, r.Microbatches)
+	spans, slots, err := s.runner.scratchOf(dgraph.Text).tiler.Tile(r.Width, costs, r.ranks, r.Microbatches)
 	if err != nil {
 		s.fail(err)
 		return

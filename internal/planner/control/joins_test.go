@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/planner/compile"
@@ -93,6 +94,19 @@ func TestJoinsOfManyRanks(t *testing.T) {
 	c.take(Ask{1, Join{}})
 	if c.joined[1] == 0 {
 		t.Error("a rank that joins alone waits for a tick")
+	}
+}
+
+// TestJoinsTakeLittleMemory: a rank that joins costs some kilobytes. With a core of steps made for each, 1024 of them took 8 GB, and a
+// second of the planner.
+func TestJoinsTakeLittleMemory(t *testing.T) {
+	c := newCrowd(t, 64, 2)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c.joinAll()
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / 1024; len(c.joined) != 1024 || each > 32<<10 {
+		t.Errorf("%d ranks joined, want 1024; each took %d bytes, want at most 32 KiB", len(c.joined), each)
 	}
 }
 

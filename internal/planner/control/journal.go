@@ -153,6 +153,9 @@ func (c *Core) checkAll(state plan.State, changes []change.Change, by maker) err
 
 // resolveAll resolves changes one after the other, and has a position await those that take accepts.
 func (c *Core) resolveAll(state *plan.State, changes []change.Change, take func(at *plan.Core, ch change.Change, p plan.Change) error) error {
+	if len(changes) == 0 {
+		return nil // as with nearly all ranks that join
+	}
 	at := c.scratch()
 	var taken []plan.Change // that the position does not await yet
 	for i, ch := range changes {
