@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/constructor/deliver"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/memory"
 	pb "github.com/millrace-data/millrace/internal/proto"
 	"github.com/millrace-data/millrace/internal/rpc"
 )
@@ -116,6 +117,10 @@ func (c *Constructor) Deliver(s grpc.BidiStreamingServer[pb.DeliverRequest, pb.F
 	return nil
 }
 
+// rankBytes are what a rank takes beside its steps: stacks of its connections, what gRPC keeps of them, and buffers while
+// all ranks are sent to at once.
+const rankBytes = 96 << 10
+
 // deliver serves a rank until it leaves, or an error ends its line. Whoever calls it ends Recv then.
 func (c *Constructor) deliver(ctx context.Context, hello *pb.DeliverRequest, on line) error {
 	d := &delivery{c: c, line: on, next: hello.Step, nudge: make(chan struct{}, 1)}
@@ -125,6 +130,8 @@ func (c *Constructor) deliver(ctx context.Context, hello *pb.DeliverRequest, on 
 		return err
 	}
 	defer leave()
+	memory.Clients(rankBytes)
+	defer memory.Clients(-rankBytes)
 	ctx, d.end = context.WithCancelCause(ctx)
 	defer d.end(nil)
 	d.note(hello)

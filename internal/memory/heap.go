@@ -8,13 +8,19 @@ import (
 )
 
 // Go's collector works harder as the heap comes near a limit. What child processes take of the memory of this one
-// the heap may not fill with garbage, so the limit goes down for as long as they have it.
+// the heap may not fill with garbage, so the limit goes down for as long as they have it. What thousands of clients need is in no
+// budget: it goes up for as long as they are there, or the collector would do little else.
 
 // heap is the limit of this process.
 var heap struct {
 	mu             sync.Mutex // guards the fields below
 	limit, outside int64      // bytes; without a limit what is outside changes nothing
+	clients, known int64      // bytes that clients need, and as much of them as the collector knows of
+	most           int64      // up to which clients add to the limit; 0: there is none
 }
+
+// clientsAtOnce is by how much the need of clients changes until the collector hears of it, which stops the process for a moment.
+const clientsAtOnce = 8 << 20
 
 // leastHeap is the part of the limit that the heap has whatever children take: with less the collector would
 // do little else.
@@ -39,10 +45,33 @@ func Outside(bytes int64) {
 	setLimit()
 }
 
+// Clients counts bytes that clients need beside the limit, or no longer do, below zero.
+func Clients(bytes int64) {
+	heap.mu.Lock()
+	defer heap.mu.Unlock()
+	heap.clients += bytes
+	if by := heap.clients - heap.known; by >= clientsAtOnce || by <= -clientsAtOnce {
+		setLimit()
+	}
+}
+
+// ClientsUpTo has clients add to the limit only as long as it is below most bytes.
+func ClientsUpTo(most int64) {
+	heap.mu.Lock()
+	defer heap.mu.Unlock()
+	heap.most = most
+	setLimit()
+}
+
 // setLimit tells the collector, if there is a limit. The lock is held.
 func setLimit() {
+	heap.known = heap.clients
+	limit := heap.limit + heap.clients
+	if heap.most > 0 {
+		limit = max(min(limit, heap.most), heap.limit)
+	}
 	if heap.limit > 0 {
-		debug.SetMemoryLimit(max(heap.limit-heap.outside, heap.limit/leastHeap))
+		debug.SetMemoryLimit(max(limit-heap.outside, limit/leastHeap))
 	}
 }
 

@@ -92,7 +92,9 @@ func NewMemory(asked int64, roles Roles, log *slog.Logger) *Memory {
 	if group.Memory > 0 && (asked == 0 || group.Memory < asked) {
 		m.limit, m.by = group.Memory, group.MemoryFile
 	}
-	m.fits = m.limit - m.limit/16 - int64(max(roles.Processes, 1))*overhead // a sixteenth for the kernel: sockets, files, page tables
+	whole := m.limit - m.limit/16 // a sixteenth for the kernel: sockets, files, page tables
+	m.fits = whole - int64(max(roles.Processes, 1))*overhead
+	memory.ClientsUpTo(max(whole-program, 0))
 	return m
 }
 
