@@ -112,6 +112,9 @@ func run(ctx context.Context, args []string) error {
 		cfg.dir = dir
 	}
 	var err error
+	if cfg.dir, err = filepath.Abs(cfg.dir); err != nil { // specs lie in it, from where they name their files
+		return err
+	}
 	if cfg.report, err = newReport(os.Stdout, *out); err != nil {
 		return err
 	}
