@@ -5,7 +5,7 @@ const (
 	// 65,536 slots of 32 bytes, 2 MiB: of web text one of twenty merged pieces is not in it.
 	cacheSlots = 1 << 16
 
-	// cacheWays are the slots of a set, in which a piece may lie: one or two cache lines.
+	// cacheWays are the slots of a set, in which a piece may lie: two cache lines.
 	cacheWays = 4
 
 	slotBytes = 16 // longest piece kept
@@ -64,8 +64,10 @@ func (s *cacheSet) put(key, tail uint64, n int, ids []int32) {
 	s[0].set(n, ids)
 }
 
+// length is that of the piece in bytes, 0 of an empty slot.
 func (s *cacheSlot) length() int { return int(s.ids[1] >> (64 - sizeBits) >> 3) }
 
+// set stores the tokens of a piece of n bytes.
 func (s *cacheSlot) set(n int, ids []int32) {
 	var all [slotIDs]uint64
 	for i, id := range ids {

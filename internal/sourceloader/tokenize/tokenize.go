@@ -154,7 +154,7 @@ func (e *Encoding) bytesOf(id int32) []byte {
 	}
 }
 
-// NewEncoder returns an encoder for one goroutine. It takes 1 MiB for its
+// NewEncoder returns an encoder for one goroutine. It takes 2 MiB for its
 // cache and at most 2 MiB of scratch memory (4 MiB with a tokenizer.json), less for bytes.
 func (e *Encoding) NewEncoder() *Encoder {
 	if e.vocab == nil {
