@@ -297,8 +297,9 @@ def test_another_folder_and_none(tmp_path, monkeypatch):
         until(lambda: "the first trainer to join" in status(address))  # its constructor listens
         (tmp_path / "pod").rename(tmp_path / "mounted")  # as another container sees it
         place = {"dp_rank": 0, "dp_size": 1}
-        with pytest.raises(UserError, match="cannot be reached from here"):
-            next(millrace.connect(address, way="shared", **place))
+        refused = pytest.raises(UserError, match="cannot be reached from here")
+        with millrace.connect(address, way="shared", **place) as loader, refused:
+            next(loader)
         there = {"way": "shared", "shared_dir": str(tmp_path / "mounted"), **place}
         with millrace.connect(address, **there) as loader:
             assert len(plain(next(loader))) > 3
