@@ -16,14 +16,15 @@ import (
 )
 
 // The job of the clients scenario: a step has a row for each DP rank, which its 16 TP ranks all get.
-// At some 8 bytes a token over the wire a row is 64 KiB.
+// At some 8 bytes a token over the wire a row is 64 KiB. The buffers are what the steps of 4096 clients need: with room for more,
+// the memory of a client is what the collector leaves in that room.
 const clientsSpec = `
 name: clients
 seed: 1
 batch: {sequence_length: 8000, sequences: %[1]d, microbatch_size: 1}
 topology: {dp: %[1]d, tp: %[2]d}
 output: {broadcast_at: %[3]s}
-resources: {loader_buffer: 512MiB, constructor_buffer: 512MiB, prefetch: 4}
+resources: {loader_buffer: 64MiB, constructor_buffer: 96MiB, prefetch: 4}
 sources:
   - name: corpus
     files: %[4]q
