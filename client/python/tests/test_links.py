@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
+from concurrent import futures
 
 import grpc
 import pytest
@@ -304,3 +308,40 @@ def test_a_connection_without_calls_is_closed_and_opened_again(serve, between, m
         assert proxy.came == came
         time.sleep(2.5)
     channel.close()
+
+
+@pytest.fixture
+def busy():
+    """Processes that keep all cores busy."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(spin) for _ in range(3 * (os.cpu_count() or 1))]
+    yield
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_calls_end_when_their_service_stops(busy):
+    """All of them: gRPC's own retry loses one of twenty on a busy machine, deadline or not."""
+    answers = grpc.unary_stream_rpc_method_handler(lambda request, context: iter([b"one"]))
+    handler = grpc.method_handlers_generic_handler("any", {"Ask": answers})
+    for _ in range(30):
+        server = grpc.server(futures.ThreadPoolExecutor(8))
+        server.add_generic_rpc_handlers((handler,))
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        channel = rpc.open_channel(address, TLS(None, None, None), Access(address, None, False))
+        ask = channel.unary_stream("/any/Ask")
+
+        def call(ask=ask):
+            with contextlib.suppress(grpc.RpcError):
+                while True:
+                    assert list(ask(b"", timeout=5)) == [b"one"]
+
+        callers = [threading.Thread(target=call, daemon=True) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        time.sleep(0.05)
+        server.stop(0).wait()
+        until(lambda callers=callers: not any(caller.is_alive() for caller in callers))
+        channel.close()

@@ -42,7 +42,10 @@ OPTIONS = [
     ("grpc.max_send_message_length", -1),
     # A cluster's proxy is for the world outside, and does not know its pods.
     ("grpc.enable_http_proxy", 0),
-    # Our retry decides when to try again, so reconnecting must not lag behind.
+    # Our retry decides when to try again. gRPC's own, of calls that a service that stops has not
+    # begun, loses some: where the next attempt finds nobody to connect to, they never end.
+    ("grpc.enable_retries", 0),
+    # So reconnecting must not lag behind.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
     # This is also how long a connection may take to be there: gRPC's own 20 s are half of what a
