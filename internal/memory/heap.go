@@ -45,7 +45,8 @@ func Outside(bytes int64) {
 	setLimit()
 }
 
-// Clients counts bytes that clients need beside the limit, or no longer do, below zero.
+// Clients counts bytes that clients need beside the limit, or no longer do, below zero. Like all functions here it is safe for
+// concurrent use.
 func Clients(bytes int64) {
 	heap.mu.Lock()
 	defer heap.mu.Unlock()
@@ -55,7 +56,7 @@ func Clients(bytes int64) {
 	}
 }
 
-// ClientsUpTo has clients add to the limit only as long as it is below most bytes.
+// ClientsUpTo has clients add to the limit only as long as it is below most bytes, which does not make the limit itself less; 0: always.
 func ClientsUpTo(most int64) {
 	heap.mu.Lock()
 	defer heap.mu.Unlock()

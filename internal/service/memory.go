@@ -82,7 +82,7 @@ type Memory struct {
 }
 
 // NewMemory returns what some roles get of asked bytes, as a person says, or of what the control group of this process
-// has if that is less; 0 is all of that.
+// has if that is less, in bytes; 0 is all of that. It is the bound of what ranks add to the limit of this process's collector, too.
 func NewMemory(asked int64, roles Roles, log *slog.Logger) *Memory {
 	m := &Memory{log: log, roles: roles, limit: asked, by: "--memory"}
 	group, err := cgroup.Read()

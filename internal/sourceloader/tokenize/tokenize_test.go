@@ -240,7 +240,7 @@ func TestCacheNeverChangesTheResult(t *testing.T) {
 		for _, enc := range warm {
 			for range 2 { // the second time from the cache, where it holds
 				if got := enc.Append(nil, text); !slices.Equal(got, want) {
-					t.Fatalf("%d slots, %q:\n got %v\nwant %v", len(enc.cache), text, got, want)
+					t.Fatalf("%d slots, %q:\n got %v\nwant %v", cacheWays*len(enc.cache), text, got, want)
 				}
 			}
 		}
