@@ -1,6 +1,9 @@
 package balance
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Method is a custom way to partition, given as [Options].Custom. Its
 // result is checked, and used as it is.
@@ -9,14 +12,14 @@ type Method interface {
 	Name() string
 	// Assign returns the items of each bin, as indexes into costs: each item in
 	// exactly one bin. It may return fewer than bins bins; the others are empty.
-	// It must be a function of its arguments, and must neither change costs nor
-	// keep it. With groups it is called once for the groups, then once for each.
+	// It must be a function of its arguments; costs is its own. With groups it is
+	// called once for the groups, then once for each.
 	Assign(costs []int64, bins int) ([][]int32, error)
 }
 
 // custom asks o.Custom and writes the bin of each item.
 func custom(costs []int64, o Options, bin []int32) error {
-	items, err := o.Custom.Assign(costs, o.Bins)
+	items, err := o.Custom.Assign(slices.Clone(costs), o.Bins)
 	if err != nil {
 		return fmt.Errorf("balancing %d items by method %q: %w", len(costs), o.Custom.Name(), err)
 	}

@@ -247,11 +247,15 @@ func TestPartitionItemBound(t *testing.T) {
 	}
 }
 
-// fixed is a method with a fixed result.
+// fixed is a method with a fixed result, which writes over its costs.
 type fixed [][]int32
 
-func (f fixed) Name() string                           { return "fixed" }
-func (f fixed) Assign([]int64, int) ([][]int32, error) { return f, nil }
+func (f fixed) Name() string { return "fixed" }
+
+func (f fixed) Assign(costs []int64, _ int) ([][]int32, error) {
+	clear(costs)
+	return f, nil
+}
 
 type failing struct{ error }
 
@@ -263,8 +267,8 @@ func TestCustom(t *testing.T) {
 	costs := []int64{5, 6, 7, 8}
 	o := balance.Options{Bins: 3, Custom: fixed{{3}, {0, 1, 2}}}
 	bin, err := b.Partition(costs, o)
-	if err != nil || !slices.Equal(bin, []int32{1, 1, 1, 0}) {
-		t.Errorf("%v, %v", bin, err)
+	if err != nil || !slices.Equal(bin, []int32{1, 1, 1, 0}) || !slices.Equal(costs, []int64{5, 6, 7, 8}) {
+		t.Errorf("%v, %v, costs %v", bin, err, costs)
 	}
 	for _, test := range []struct {
 		o    balance.Options
