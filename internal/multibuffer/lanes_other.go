@@ -2,10 +2,13 @@
 
 package multibuffer
 
-// fewest says that this processor has no lanes.
-const fewest = none
+// This processor has no lanes.
+const (
+	width  = 0
+	fewest = none
+)
 
 // compress is never called.
-func compress(*[8][lanes]uint32, *[lanes]*byte, *[64]uint32, int) {
+func compress(int, *[8 * widest]uint32, *[widest]*byte, int) {
 	panic("bug: this processor has no lanes")
 }

@@ -1,4 +1,4 @@
-// Package multibuffer computes the SHA-256 of many messages at once: eight of them side by side, each in a lane
+// Package multibuffer computes the SHA-256 of many messages at once: eight or sixteen of them side by side, each in a lane
 // of the processor's wide registers, where one message alone has to do one operation after the other.
 //
 // It owns the dealing of messages to lanes, and the compression of a block in each of them. What it returns is
@@ -47,7 +47,11 @@ func Sums(messages []Message) [][sha256.Size]byte {
 		}
 		return sums
 	}
-	inLanes(messages, sums)
+	lanes := width
+	if len(messages) <= 8 {
+		lanes = 8
+	}
+	inLanes(lanes, messages, sums)
 	return sums
 }
 
@@ -55,8 +59,8 @@ func Sums(messages []Message) [][sha256.Size]byte {
 const none = int(^uint(0) >> 1)
 
 const (
-	lanes = 8    // messages side by side
-	chunk = 1024 // the most bytes of each at a time: of all, a quarter of a first-level cache
+	widest = 16   // the most messages side by side
+	chunk  = 1024 // the most bytes of each at a time: of sixteen, a third of a first-level cache
 )
 
 // A lane is a message on its way through one lane of the registers.
@@ -101,24 +105,26 @@ func (l *lane) read(n int, room []byte) *byte {
 
 // machine is what the lanes compute with.
 type machine struct {
-	state [8][lanes]uint32
-	input [lanes]*byte // what each lane takes next; that of an idle one is any memory
-	room  [lanes][chunk]byte
-	lane  [lanes]lane
+	lanes []lane              // 8 or 16
+	state [8 * widest]uint32  // of each word of the state that of each lane
+	input [widest]*byte       // what each lane takes next; that of an idle one is any memory
+	room  [widest][chunk]byte //
+	lane  [widest]lane
 }
 
-// inLanes computes sums, the longest messages first, so that lanes end together.
-func inLanes(messages []Message, sums [][sha256.Size]byte) {
+// inLanes computes sums in 8 or 16 lanes, the longest messages first, so that lanes end together.
+func inLanes(lanes int, messages []Message, sums [][sha256.Size]byte) {
 	order, sizes := make([]int, len(messages)), make([]int, len(messages))
 	for i, m := range messages {
 		order[i], sizes[i] = i, m.size()
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(sizes[b], sizes[a]) })
 	var c machine
+	c.lanes = c.lane[:lanes]
 	for {
 		blocks, busy := chunk/sha256.BlockSize, false
-		for i := range c.lane {
-			l := &c.lane[i]
+		for i := range c.lanes {
+			l := &c.lanes[i]
 			if l.blocks == 0 && len(order) > 0 {
 				l.start(order[0], messages[order[0]])
 				c.reset(i)
@@ -137,18 +143,18 @@ func inLanes(messages []Message, sums [][sha256.Size]byte) {
 
 // compress has each busy lane take its next blocks, and stores the sums of those that are through.
 func (c *machine) compress(blocks int, sums [][sha256.Size]byte) {
-	var busy [lanes]bool
-	for i := range c.lane {
+	var busy [widest]bool
+	for i := range c.lanes {
 		c.input[i] = &c.room[i][0]
-		if busy[i] = c.lane[i].blocks > 0; busy[i] {
-			c.input[i] = c.lane[i].read(blocks*sha256.BlockSize, c.room[i][:])
+		if busy[i] = c.lanes[i].blocks > 0; busy[i] {
+			c.input[i] = c.lanes[i].read(blocks*sha256.BlockSize, c.room[i][:])
 		}
 	}
-	compress(&c.state, &c.input, &constants, blocks)
-	for i := range c.lane {
-		if l := &c.lane[i]; busy[i] && l.blocks == 0 {
-			for word := range c.state {
-				binary.BigEndian.PutUint32(sums[l.message][4*word:], c.state[word][i])
+	compress(len(c.lanes), &c.state, &c.input, blocks)
+	for i := range c.lanes {
+		if l := &c.lanes[i]; busy[i] && l.blocks == 0 {
+			for word := range initial {
+				binary.BigEndian.PutUint32(sums[l.message][4*word:], c.state[word*len(c.lanes)+i])
 			}
 		}
 	}
@@ -157,7 +163,7 @@ func (c *machine) compress(blocks int, sums [][sha256.Size]byte) {
 // reset puts the first state of the standard in a lane.
 func (c *machine) reset(lane int) {
 	for word, value := range initial {
-		c.state[word][lane] = value
+		c.state[word*len(c.lanes)+lane] = value
 	}
 }
 
