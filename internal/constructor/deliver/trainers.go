@@ -60,16 +60,19 @@ func (l *looks) next(now time.Time) (from int, dt time.Duration, ok bool) {
 	return from, dt, true
 }
 
-// say takes how long the rank's client has waited in all. One client's requests may overtake each other.
+// say takes how long the rank's client has waited in all. One client's requests may overtake each other. What a client waited
+// before it came here is not counted. It leaves out the wait for its first batch, so what was counted of that stands beside what it says.
 func (t *trainer) say(join uint64, waited time.Duration) {
 	switch {
-	case waited >= t.said:
-		t.total += waited - t.said
-	case join > t.join: // of another client
-		t.total += waited
-	default:
+	case join > t.join && (t.join == 0 || waited < t.said): // of another client
+		t.join, t.said = join, waited
 		return
+	case waited < t.said:
+		return
+	case t.said == 0 && waited > 0:
+		t.total = max(t.total, t.counted)
 	}
+	t.total += waited - t.said
 	t.join, t.said = max(t.join, join), waited
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // TestTrainerSays: a client's waits add up over requests that overtake each other, over joins of the same client,
-// and over clients of the same rank.
+// and over clients of the same rank, of which each is heard of from its first request on.
 func TestTrainerSays(t *testing.T) {
 	var x trainer
 	for i, c := range []struct {
@@ -18,7 +18,7 @@ func TestTrainerSays(t *testing.T) {
 		want   time.Duration
 	}{
 		{1, 0, 0}, {1, 2, 2}, {1, 5, 5}, {1, 3, 5}, {2, 6, 6}, {1, 5, 6}, {2, 6, 6},
-		{3, 0, 6}, {3, 4, 10}, {3, 1, 10}, {4, 1, 11},
+		{3, 0, 6}, {3, 4, 10}, {3, 1, 10}, {4, 1, 10}, {4, 3, 12},
 	} {
 		x.say(c.join, c.waited*time.Second)
 		if x.total != c.want*time.Second {
@@ -48,6 +48,7 @@ func TestTrainerShare(t *testing.T) {
 			t.Errorf("%s: share %.3f, want %.3f", what, x.share, want)
 		}
 	}
+	x.say(1, 0)
 	for i := range 20 { // it works a quarter of each second, and says so
 		x.say(1, x.said+750*time.Millisecond)
 		look(0)
@@ -74,6 +75,58 @@ func TestTrainerShare(t *testing.T) {
 	if _, _, ok := l.next(now.Add(waitLook / 2)); ok {
 		t.Error("there are more looks than are kept")
 	}
+}
+
+// TestWaitAfterASlowStart: the wait for the first batch, which a client leaves out, hides no later one; nor does what it waited
+// elsewhere count here.
+func TestWaitAfterASlowStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := manyRanks(1, 1)
+		r := Rank{}
+		share := func(seconds int, waited time.Duration) float64 {
+			t.Helper()
+			for range seconds {
+				time.Sleep(time.Second)
+				s.mu.Lock()
+				if waited >= 0 {
+					s.hearWait(Caller{Rank: r, Join: 1, Waited: uint64(waited.Microseconds()) + 1})
+				}
+				s.lookAtTrainers(time.Now())
+				s.mu.Unlock()
+			}
+			return s.trainers[r].share
+		}
+		told := 20 * time.Minute // of another constructor's, by a client that joins again here
+		s.mu.Lock()
+		s.hearWait(Caller{Rank: r, Join: 1, Waited: uint64(told.Microseconds()) + 1})
+		s.lookAtTrainers(time.Now())
+		s.mu.Unlock()
+		if got := share(20, told); got != 0 {
+			t.Errorf("what it waited elsewhere counts: share %.2f", got)
+		}
+
+		s.mu.Lock()
+		s.hearWait(Caller{Rank: r, Join: 2, Waited: 1}) // another client
+		s.mu.Unlock()
+		s.arrive(r, 0, time.Now())
+		if got := share(30, -1); got < 0.99 {
+			t.Errorf("it waits for its first batch: share %.2f, want 1", got)
+		}
+		s.mu.Lock()
+		s.waiting[r].open = 0
+		s.hearWait(Caller{Rank: r, Join: 2, Waited: 2})
+		s.mu.Unlock()
+		if got := share(20, -1); got != 0 {
+			t.Errorf("it has what it needs: share %.2f, want 0", got)
+		}
+		s.mu.Lock()
+		s.waiting[r] = nil
+		s.mu.Unlock()
+		s.arrive(r, 0, time.Now())
+		if got := share(5, -1); got < 0.49 {
+			t.Errorf("it has waited for 5 s of 10: share %.2f", got)
+		}
+	})
 }
 
 // TestToldWhileItWaits: of a wait that goes on, what the client has told counts once: the constructor counts from then on.
