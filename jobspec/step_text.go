@@ -63,6 +63,14 @@ func beforeTokens(has func(...string) bool) (message, valid string) {
 	return "", ""
 }
 
+// onText is the place of steps that change the text.
+func onText(has func(...string) bool) (message, valid string) {
+	if has("chat") {
+		return "comes after chat, which says by their places in the text which parts carry loss", "change the messages instead, in a python step before chat, or the template"
+	}
+	return beforeTokens(has)
+}
+
 // Filter leaves records out: an expression over fields, text and tokens, "len(text) > 20 and lang == 'en'".
 type Filter string
 
@@ -98,12 +106,12 @@ type Normalize string
 
 var normalizeOperator = Operator{
 	Name:    "normalize",
-	Doc:     "Brings the current text into a Unicode normal form. Before the tokens are made.",
+	Doc:     "Brings the current text into a Unicode normal form.",
 	Example: "[{normalize: nfkc}, {tokenize: bytes}]",
 	Takes:   []string{"text"}, Gives: []string{"text"},
-	Rules: "Before the tokens are made.",
+	Rules: "Before the tokens are made, and without `chat` before it.",
 
-	step: Normalize(""), value: field{kind: textKind, enum: []string{"nfc", "nfkc", "nfd", "nfkd"}}, repeat: true, place: beforeTokens,
+	step: Normalize(""), value: field{kind: textKind, enum: []string{"nfc", "nfkc", "nfd", "nfkd"}}, repeat: true, place: onText,
 }
 
 // Operator implements Transform.
@@ -120,12 +128,12 @@ type Replace struct {
 
 var replaceOperator = Operator{
 	Name:    "replace",
-	Doc:     "Replaces parts of the current text by a regular expression. Before the tokens are made.",
+	Doc:     "Replaces parts of the current text by a regular expression.",
 	Example: "[{replace: {pattern: '[0-9]+', with: '0'}}, {tokenize: bytes}]",
 	Takes:   []string{"text"}, Gives: []string{"text"},
-	Rules: "Before the tokens are made. The pattern compiles.",
+	Rules: "Before the tokens are made, and without `chat` before it. The pattern compiles.",
 
-	step: (*Replace)(nil), value: field{kind: objectKind, object: &replaceObject}, repeat: true, place: beforeTokens,
+	step: (*Replace)(nil), value: field{kind: objectKind, object: &replaceObject}, repeat: true, place: onText,
 }
 
 var replaceObject = object{title: "replace", fields: []field{
