@@ -149,7 +149,9 @@ def bomb_of_one_line(data: str, folder: str) -> None:
 def jobs(data: str) -> list[Job]:
     tokens = f"tokenize: {{encoding: cl100k_base, ranks: {json.dumps(data + '/tokenizers/tiktoken/cl100k_base.tiktoken')}}}"
     text = f"transforms: [{tokens}, append_eod: {{}}]"
-    function = f"{{function: 'same:same', path: {json.dumps(os.path.dirname(os.path.abspath(__file__)))}, interpreter: {json.dumps(sys.executable)}}}"
+
+    def function(name: str) -> str:
+        return f"python: {{function: 'same:{name}', path: {json.dumps(os.path.dirname(os.path.abspath(__file__)))}, interpreter: {json.dumps(sys.executable)}}}"
 
     def pictured(where: str) -> str:
         image = f"image: {{columns: [jpg], token: 100300, patch: 14, merge: 2, decode: {where}}}"
@@ -177,8 +179,19 @@ def jobs(data: str) -> list[Job]:
         Job("300,000 records in one gzip", f"files: in/*.gz, {text}", one_gzip),
         Job(
             "the same, through a Python function",
-            f"files: in/*.gz, transforms: [python: {function}, {tokens}, append_eod: {{}}]",
+            f"files: in/*.gz, transforms: [{function('same')}, {tokens}, append_eod: {{}}]",
             one_gzip,
+        ),
+        Job(
+            "10,000 of them, which a function makes a hundred times as long",
+            f"files: in/*.gz, transforms: [limit: 10k, {function('hundredfold')}, tokenize: bytes]",
+            one_gzip,
+            batch="sequence_length: 65536, sequences: 16",
+        ),
+        Job(
+            "books, of which a function makes each word a record",
+            f"files: in/*.zst, transforms: [{function('words')}, {tokens}, append_eod: {{}}]",
+            books,
         ),
         Job("60 lines of 3 MB", f"files: in/*.jsonl, {text}", long_lines),
         Job("bomb: 2 GB of records in one gzip", f"files: in/*.gz, {text}", bomb_of_records),

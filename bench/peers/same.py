@@ -1,4 +1,4 @@
-"""A function that does nothing, for the memory of a job with workers."""
+"""Functions for the memory of jobs with workers: one does nothing, the others give more than they take."""
 
 import millrace
 
@@ -6,3 +6,13 @@ import millrace
 @millrace.transform
 def same(text: str) -> str:
     return text
+
+
+@millrace.transform("flat_map")
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+@millrace.transform("map_batches")
+def hundredfold(text: list[str]) -> list[str]:
+    return [t * 100 for t in text]

@@ -251,6 +251,7 @@ type reading struct {
 	source *Source
 	worker *transform.Worker
 	others []*transform.Worker // of a pass, which work beside it; may be nil
+	grows  growth              // what records become that they work on
 	block  *Block
 	window *window       // nil if all of it may be in memory
 	visit  visit         // gets each sample, which is then let go of; may be nil

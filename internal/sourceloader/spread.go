@@ -19,18 +19,24 @@ import (
 // through the chain in others, and takes what they became in the order of the file. So a compressed file, which only one
 // can read, does not leave all other cores idle; and a pass is the same for any number of workers.
 
-// portionBytes is how many bytes of records a portion has at the most, unless one record has more: some hundred documents. Each worker
-// has room for two.
-const portionBytes = 128 << 10
+const (
+	// portionBytes is how many bytes of records a portion has at the most, unless one record has more: some hundred documents. Each
+	// worker has room for two.
+	portionBytes = 128 << 10
+	// portionMade is how many bytes a portion is to become, as far as can be told from those before it: text may become many times
+	// as many tokens. Where there were none it has firstPortion of records.
+	portionMade  = 1 << 20
+	firstPortion = 8 << 10
+)
 
 // portion is some records of a file, and what became of them.
 type portion struct {
 	batch   *format.Batch
-	samples []transform.Sample // of all records, with memory of their own
-	results []result           // of each record
-	room    int64              // bytes that are taken for it
-	made    chan struct{}      // closed when the results are there
-	err     error              // what ended the reading behind the portion before it, which is then all there is
+	samples transform.Copies // of all records
+	results []result         // of each record
+	room    int64            // bytes that are taken for it
+	made    chan struct{}    // closed when the results are there
+	err     error            // what ended the reading behind the portion before it, which is then all there is
 }
 
 // result is what became of a record.
@@ -38,6 +44,14 @@ type result struct {
 	samples int
 	outcome transform.Outcome
 	err     error
+}
+
+// portionSize is how many bytes of records the next portion is to have.
+func portionSize(grows *growth) int64 {
+	if grows.most.Load() == 0 {
+		return firstPortion
+	}
+	return portionBytes * portionMade / max(grows.expect(portionBytes), portionMade)
 }
 
 // unit reads a unit of the source, and takes what becomes of its records in their order.
@@ -63,12 +77,13 @@ func (r *reading) unit(ctx context.Context, st store.Store, unit order.Unit) err
 		defer reader.Close()
 		defer close(inOrder)
 		defer close(work)
-		divide(ctx, reader, room, most, work, inOrder)
+		divide(ctx, reader, room, most, &r.grows, work, inOrder)
 	})
 	for _, w := range workers {
 		group.Go(func() {
 			for p := range work {
 				p.make(ctx, w)
+				r.grows.learn(p.batch.Bytes(), p.samples.Bytes())
 			}
 		})
 	}
@@ -84,11 +99,11 @@ func (r *reading) unit(ctx context.Context, st store.Store, unit order.Unit) err
 
 // divide reads records into portions until the end of the file, its error, or that of ctx. One that takes all the room is
 // alone: nothing behind it is read until it is taken.
-func divide(ctx context.Context, reader format.Reader, room *semaphore.Weighted, most int64, work, inOrder chan<- *portion) {
+func divide(ctx context.Context, reader format.Reader, room *semaphore.Weighted, most int64, grows *growth, work, inOrder chan<- *portion) {
 	records := format.NewBatchReader(reader)
 	for {
 		p := &portion{made: make(chan struct{})}
-		if p.batch, _, p.err = records.ReadBatch(portionBytes); p.err != nil {
+		if p.batch, _, p.err = records.ReadBatch(portionSize(grows)); p.err != nil {
 			close(p.made)
 			if !errors.Is(p.err, io.EOF) {
 				select {
@@ -129,12 +144,7 @@ func (p *portion) make(ctx context.Context, w *transform.Worker) {
 		p.batch.Record(i, &rec)
 		x.outcome, x.err = w.Apply(ctx, &rec, func(s *transform.Sample) error {
 			x.samples++
-			own := *s
-			own.Tokens, own.Masked, own.Extras = slices.Clone(s.Tokens), slices.Clone(s.Masked), slices.Clone(s.Extras)
-			for k, v := range own.Extras {
-				own.Extras[k] = slices.Clone(v)
-			}
-			p.samples = append(p.samples, own)
+			p.samples.Add(s)
 			return nil
 		})
 	}
@@ -146,15 +156,16 @@ func (r *reading) takePortion(p *portion) error {
 		return p.err
 	}
 	var rec format.Record
-	samples := p.samples
+	var s transform.Sample
+	next := 0
 	for i, x := range p.results {
 		p.batch.Record(i, &rec)
 		r.count(&rec)
-		for ; x.samples > 0; x.samples-- {
-			if err := r.sample(&samples[0]); err != nil {
+		for end := next + x.samples; next < end; next++ {
+			p.samples.Sample(next, &s)
+			if err := r.sample(&s); err != nil {
 				return err
 			}
-			samples = samples[1:]
 		}
 		if x.err == nil {
 			r.outcome(x.outcome)

@@ -54,6 +54,9 @@ type growth struct {
 	known bool
 }
 
+// firstGrowth is what a function of whole batches is taken to give before it has given anything.
+const firstGrowth = 16
+
 // fade is what of a ratio is left after each batch that gives less.
 const fade = 0.9
 
@@ -352,7 +355,11 @@ func (f *Function) cut(to []rows, r rows) []rows {
 func (f *Function) fits(r rows) bool {
 	size := int64(f.size(r))
 	if r.most > 0 && f.what.Kind == "map_batches" {
-		if growth, _ := f.growth.get(); growth*float64(size) > float64(r.most) {
+		growth, known := f.growth.get()
+		if !known {
+			growth = firstGrowth
+		}
+		if growth*float64(size) > float64(r.most) {
 			return false
 		}
 	}

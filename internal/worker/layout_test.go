@@ -187,3 +187,37 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestFirstBatches: where it is not known what a function of whole batches gives, the first batches are small, as it
+// cannot stop within one.
+func TestFirstBatches(t *testing.T) {
+	const n = 1 << 10
+	in := Type{Kind: format.Int}
+	column := format.Column{Kinds: make([]format.Kind, n), Numbers: make([]int64, n), Sizes: make([]int32, n)}
+	for i := range column.Kinds {
+		column.Kinds[i] = format.Int
+	}
+	for _, test := range []struct {
+		kind  string
+		learn int // of bytes that it gave for each, 0: none
+		most  int
+		times int // what it may take times this is most; 0: it takes all
+	}{
+		{"map_batches", 0, 1 << 16, 16},
+		{"map_batches", 1, 1 << 16, 0},
+		{"map_batches", 100, 1 << 16, 100},
+		{"map_batches", 0, 0, 0}, // what it gives is not bounded
+		{"map", 0, 1 << 14, 0},
+	} {
+		f := &Function{env: &Environment{}, what: Description{Kind: test.kind}, in: []Type{in}}
+		f.most.Store(1 << 20)
+		if test.learn > 0 {
+			f.growth.learn(1, test.learn)
+		}
+		first := f.cut(nil, rows{columns: []format.Column{column}, hi: n, most: test.most})[0]
+		size := f.size(first)
+		if all := first.hi == n; all != (test.times == 0) || !all && (size*test.times > test.most || 2*size*test.times < test.most) {
+			t.Errorf("%s that gave %d times what it took, with room for %d: %d rows of %d bytes in a batch", test.kind, test.learn, test.most, first.hi, size)
+		}
+	}
+}

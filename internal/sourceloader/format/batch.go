@@ -71,7 +71,10 @@ func (b *Batch) Record(i int, rec *Record) {
 	for c := range b.columns {
 		values = append(values, b.columns[c].value(place))
 	}
-	rec.Values = values
+	if rec.Values = values; len(b.lacks) == 0 {
+		rec.Lacks = func(int) (string, []string) { return "", nil }
+		return
+	}
 	rec.Lacks = func(column int) (string, []string) {
 		for _, l := range b.lacks {
 			if l.record == i && l.column == column {

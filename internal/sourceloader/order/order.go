@@ -128,8 +128,8 @@ func (o *Order) Chunks(seq int64) []int64 {
 // Place is the origin of a sample: its file in the manifest, its row there,
 // and its piece if the row was split.
 type Place struct {
-	File  int32
 	Row   int64
+	File  int32
 	Piece int32
 }
 

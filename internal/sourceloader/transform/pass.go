@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -154,21 +153,25 @@ func (w *Worker) PassOn(ctx context.Context, k int, in *format.Batch, most int64
 // passNative applies a run between two functions to a batch.
 func (w *Worker) passNative(run *native, in *format.Batch) (*format.Batch, Tally, error) {
 	out, tally := &format.Batch{}, Tally{}
-	err := records(in, func(parts []format.Record) error {
-		var kept format.Batch
-		for i := range parts {
-			outcome, err := w.middle(run, &parts[i], &kept)
+	var rec format.Record
+	err := records(in, func(lo, hi int) error {
+		kept := out
+		if hi-lo > 1 { // no part is kept if one of them is bad
+			kept = &format.Batch{}
+		}
+		for i := lo; i < hi; i++ {
+			in.Record(i, &rec)
+			outcome, err := w.middle(run, &rec, kept)
 			if err != nil && (fault.ClassOf(err) != fault.User) {
 				return err
 			}
 			if err != nil {
-				out.Add(&format.Record{Row: parts[i].Row, Err: err})
+				out.Add(&format.Record{Row: rec.Row, Err: err})
 				return nil
 			}
 			tally.add(outcome)
 		}
-		var rec format.Record
-		for i := range kept.Len() {
+		for i := 0; kept != out && i < kept.Len(); i++ {
 			kept.Record(i, &rec)
 			out.Add(&rec)
 		}
@@ -199,15 +202,17 @@ func (w *Worker) middle(run *native, rec *format.Record, out *format.Batch) (Out
 // record, whose Err is set if its reader refused it. No sample of a bad record is emitted.
 func (w *Worker) End(in *format.Batch, emit func(*Sample) error, bad func(*format.Record, error) error) (tally Tally, err error) {
 	run := &w.chain.runs[len(w.chain.runs)-1]
-	err = records(in, func(parts []format.Record) error {
-		samples := numbering{whole: len(parts) == 1, emit: emit}
-		for i := range parts {
-			outcome, err := w.last(run, &parts[i], samples.take)
+	var rec format.Record
+	err = records(in, func(lo, hi int) error {
+		samples := numbering{whole: hi-lo == 1, emit: emit}
+		for i := lo; i < hi; i++ {
+			in.Record(i, &rec)
+			outcome, err := w.last(run, &rec, samples.take)
 			switch {
 			case err != nil && (samples.err != nil || fault.ClassOf(err) != fault.User):
 				return err
 			case err != nil:
-				return refuse(&parts[i], err, bad)
+				return refuse(&rec, err, bad)
 			}
 			tally.add(outcome)
 		}
@@ -223,7 +228,7 @@ type numbering struct {
 	emit    func(*Sample) error
 	err     error // of emit
 	pieces  int32
-	waiting []Sample
+	waiting Copies
 }
 
 func (n *numbering) take(s *Sample) error {
@@ -233,13 +238,15 @@ func (n *numbering) take(s *Sample) error {
 		n.err = n.emit(s)
 		return n.err
 	}
-	n.waiting = append(n.waiting, s.clone())
+	n.waiting.Add(s)
 	return nil
 }
 
 func (n *numbering) rest() error {
-	for i := range n.waiting {
-		if err := n.emit(&n.waiting[i]); err != nil {
+	var s Sample
+	for i := range n.waiting.Len() {
+		n.waiting.Sample(i, &s)
+		if err := n.emit(&s); err != nil {
 			return err
 		}
 	}
@@ -272,32 +279,21 @@ func refuse(rec *format.Record, err error, bad func(*format.Record, error) error
 	return bad(r, err)
 }
 
-// clone returns a sample that outlives its record.
-func (s *Sample) clone() Sample {
-	c := *s
-	c.Tokens, c.Masked, c.Images, c.Extras = slices.Clone(s.Tokens), slices.Clone(s.Masked), slices.Clone(s.Images), slices.Clone(s.Extras)
-	for i, v := range c.Extras {
-		c.Extras[i] = slices.Clone(v)
-	}
-	return c
-}
-
-// records calls do for each record of a batch, with all of its parts.
-func records(b *format.Batch, do func(parts []format.Record) error) error {
-	var parts []format.Record
-	for i := 0; i < b.Len(); {
-		parts = parts[:0]
-		for ; i < b.Len(); i++ {
-			row, part := b.Key(i)
-			if n := len(parts); n > 0 && parts[0].Row != row {
+// records calls do for each record of a batch, with where its parts are.
+func records(b *format.Batch, do func(lo, hi int) error) error {
+	for lo, hi := 0, 0; lo < b.Len(); lo = hi {
+		row, last := b.Key(lo)
+		for hi = lo + 1; hi < b.Len(); hi++ {
+			next, part := b.Key(hi)
+			if next != row {
 				break
-			} else if n > 0 && parts[n-1].Part >= part {
-				return fmt.Errorf("row %d of a batch has part %d after part %d", row, part, parts[n-1].Part)
 			}
-			parts = slices.Grow(parts, 1)[:len(parts)+1] // the memory of values is used again
-			b.Record(i, &parts[len(parts)-1])
+			if part <= last {
+				return fmt.Errorf("row %d of a batch has part %d after part %d", row, part, last)
+			}
+			last = part
 		}
-		if err := do(parts); err != nil {
+		if err := do(lo, hi); err != nil {
 			return err
 		}
 	}
