@@ -1,4 +1,4 @@
-"""Functions for the memory of jobs with workers: one does nothing, the others give more than they take."""
+"""Functions for the memory of jobs with workers: some give more than they take."""
 
 import millrace
 

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,6 +47,38 @@ func TestDeadlyRows(t *testing.T) {
 	}
 	if s := e.Status(); s.Restarts < 6 || s.LastDeath == "" || !strings.Contains(s.Runtime, ", NumPy ") || s.Busy != 0 || s.Waiting != 0 {
 		t.Errorf("%+v after three rows that end workers", s)
+	}
+}
+
+// TestSpikes: which rows take more memory than a step allows does not depend on when it is looked at; a step that allows less than a
+// worker holds stops the job, whatever the rows are.
+func TestSpikes(t *testing.T) {
+	opt := options(t)
+	opt.Memory, opt.MemoryDecides = 160<<20, true
+	f := function(t, open(t, opt), "dies")
+	var rows, want []string
+	for i := range 24 {
+		spike := 10 * (i*7%24 + 1) // MiB, beside some 30 of the worker
+		rows = append(rows, fmt.Sprintf("spike %d", spike))
+		if spike > 180 || spike < 60 {
+			want = append(want, fmt.Sprintf("%d %t", i, spike > 180))
+		}
+	}
+	for range 3 {
+		var got []string
+		for i, line := range called(t, f, texts(rows...)) {
+			if spike, _ := strconv.Atoi(rows[i][6:]); spike > 180 || spike < 60 {
+				got = append(got, fmt.Sprintf("%d %t", i, strings.HasSuffix(line, "it held more memory than its limit of 160 MiB")))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("rows beyond the limit: %q, want %q", got, want)
+		}
+	}
+	opt.Memory = 1 << 20
+	_, _, err := function(t, open(t, opt), "dies").Call(t.Context(), texts("a"))
+	if err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), " MiB before its first row, and its step allows 1 MiB") {
+		t.Errorf("a limit below what a worker holds: %v", err)
 	}
 }
 

@@ -120,6 +120,9 @@ func (f *Function) insist(ctx context.Context, r rows) (result, error) {
 func (f *Function) blame(r rows, d *Death) (result, error) {
 	limit := ""
 	switch opt := &f.env.opt; {
+	case d.Big && d.Idle > opt.Memory:
+		return result{}, fault.Userf("function %s: a worker holds %d MiB before its first row, and its step allows %d MiB: give the step more `memory`",
+			f.use.Name, d.Idle>>20, opt.Memory>>20)
 	case d.Slow && !opt.TimeoutDecides:
 		limit = fmt.Sprintf("timeout: %d", max(2*int(opt.Timeout.Seconds()), 1))
 	case d.Big && !opt.MemoryDecides:

@@ -53,6 +53,24 @@ func memoryOf(pid int) int64 {
 	return sum
 }
 
+// peakOf is the most memory that a process held, without its children, in bytes; 0 if it is gone. It knows what was
+// given back between two looks.
+func peakOf(pid int) int64 {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, peak, _ := bytes.Cut(status, []byte("VmHWM:"))
+	fields := strings.Fields(string(peak[:min(len(peak), 32)]))
+	if len(fields) == 0 {
+		return 0
+	}
+	kb, _ := strconv.ParseInt(fields[0], 10, 64)
+	return kb << 10
+}
+
+// forgetPeak has peakOf begin again, where the kernel lets us.
+func forgetPeak(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // else what it held at most counts from its fork
+}
+
 // privateOf is the memory of a process in bytes that no other one shares; 0 if it is gone.
 func privateOf(pid int) (sum int64) {
 	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

@@ -16,4 +16,8 @@ func expendable(int) {}
 
 func memoryOf(int) int64 { return 0 }
 
+func peakOf(int) int64 { return 0 }
+
+func forgetPeak(int) {}
+
 func privateOf(int) int64 { return 0 }

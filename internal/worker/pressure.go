@@ -85,9 +85,11 @@ func (p *process) private() int64 {
 	return p.own
 }
 
-// settle notes what a worker holds when it has been set up.
+// settle notes what a worker holds when it has been set up. What it held at the most before does not count.
 func (p *process) settle() {
 	if held := privateOf(p.pid); held > p.base.Load() {
 		p.base.Store(held)
 	}
+	p.idle.Store(max(memoryOf(p.pid), p.idle.Load()))
+	forgetPeak(p.pid)
 }

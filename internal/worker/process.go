@@ -38,6 +38,7 @@ type process struct {
 	release func(*seat)
 	need    Need         // of GPUs, that it has
 	base    atomic.Int64 // bytes of its own when it was set up
+	idle    atomic.Int64 // bytes that it held, those that others share included, when it had done nothing, or was set up
 	own     int64        // bytes of its own, as last measured; of who watches, as the next two
 	seen    int          // calls when it was measured
 	looks   int          // since it works no more
@@ -109,6 +110,7 @@ type Death struct {
 	Slow    bool   // it took too long
 	Big     bool   // it held too much memory
 	Fresh   bool   // it had done nothing before
+	Idle    int64  // bytes that it held when it had done nothing, or was set up
 }
 
 // fork returns a new worker, with a share of a GPU if it owns one.
@@ -143,6 +145,7 @@ func (s *server) fork(ctx context.Context, own *share) (p *process, err error) {
 		err = fmt.Errorf("forking: %w", syscall.Errno(frame.Errno))
 	}
 	p.pid, p.exit = frame.PID, frame.exit
+	p.idle.Store(memoryOf(p.pid))
 	return p, err
 }
 
@@ -236,6 +239,14 @@ func (p *process) next() *job {
 	return j
 }
 
+// takeBack has a job count as not answered.
+func (p *process) takeBack(j *job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queue = slices.Insert(p.queue, 0, j)
+	p.calls--
+}
+
 // busy is the number of jobs of a worker.
 func (p *process) busy() int {
 	p.mu.Lock()
@@ -271,6 +282,11 @@ func (p *process) read() {
 		}
 		if j.setup {
 			p.settle()
+		} else if opt := &p.server.opt; opt.MemoryDecides && peakOf(p.pid) > opt.Memory {
+			p.outgrown(opt.Memory)
+			p.takeBack(j)
+			p.lost(net.ErrClosed)
+			return
 		}
 		p.answer(j, answer{reply: reply})
 	}
@@ -379,7 +395,7 @@ func (p *process) lost(err error) {
 	p.mu.Lock()
 	p.gone = true
 	jobs, cause, earlier := p.queue, p.cause, p.earlier
-	end.Slow, end.Big, end.Fresh = p.slow, p.big, p.calls == 0
+	end.Slow, end.Big, end.Fresh, end.Idle = p.slow, p.big, p.calls == 0, p.idle.Load()
 	p.queue = nil
 	p.mu.Unlock()
 	if cause != "" {
