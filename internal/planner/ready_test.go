@@ -5,8 +5,11 @@ import (
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fleet"
 	"github.com/millrace-data/millrace/internal/planner/control"
+	"github.com/millrace-data/millrace/internal/planner/scaling"
 	"github.com/millrace-data/millrace/internal/planner/steplog"
+	"github.com/millrace-data/millrace/internal/sizing"
 	"github.com/millrace-data/millrace/internal/telemetry"
 	"github.com/millrace-data/millrace/jobspec"
 )
@@ -18,7 +21,7 @@ func TestReady(t *testing.T) {
 	if err := findings.Err(); err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Job: job, Loaders: 3, Shadows: 1, Constructors: 2}
+	opts := Options{Job: job, Loaders: 3, Shadows: 1, Constructors: 2, Scale: scaling.Options{Fleet: fleet.Asked{}, Scaling: sizing.Scaling{Most: 6}}}
 	opts.withDefaults()
 	p, err := newPlanner(opts)
 	if err != nil {
@@ -47,6 +50,9 @@ func TestReady(t *testing.T) {
 	})
 	if wanted["loader"] != 4 || wanted["constructor"] != 2 {
 		t.Errorf("wanted are %v", wanted)
+	}
+	if s, err := p.look(t.Context()); err != nil || s.Scaling.Loaders != 4 || s.Wanted.Loaders != 4 || !strings.Contains(s.String(), "scaling: 4 loaders wanted\n") {
+		t.Errorf("the status wants %v, %v, and its page is %q, %v", s.Scaling, s.Wanted, s, err)
 	}
 	p.inbox <- occurred{control.Failed{Err: fault.Userf("/data/a.jsonl, record 3: cannot clean 'patient Jane Doe'")}}
 	if why := p.unready(); !strings.Contains(why, "failed the job (user)") || strings.Contains(why, "Jane") || strings.Contains(why, "/data") {

@@ -29,7 +29,7 @@ type busy struct {
 func (p *Planner) run(ctx context.Context) error {
 	defer close(p.done)
 	defer p.costs.Keep(ctx)()
-	defer p.scaling.Begin(ctx)()
+	defer p.scaling.Begin(ctx, p.cfg.Resumes)()
 	go p.pulse.Beat(func() time.Duration { return time.Since(clock) }, p.done)
 	ended := make(chan error, 1)
 	go func() { ended <- p.loop(ctx) }()

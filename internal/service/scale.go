@@ -56,13 +56,19 @@ func (o *Options) follow(ctx context.Context, planner string, f fleet.Fleet) err
 		if err != nil {
 			continue
 		}
-		var s status.Service
-		if err := json.Unmarshal(reply.Json, &s); err != nil || s.Scaling == nil || s.Scaling.Loaders == 0 {
-			continue
-		}
-		f.Draining(fleet.Loader, s.Scaling.Drained)
-		if err := f.Scale(ctx, fleet.Loader, s.Scaling.Loaders); err != nil {
+		if err := obey(ctx, reply.Json, f); err != nil {
 			o.Log.Warn("loaders are not scaled", "err", err)
 		}
 	}
+}
+
+// obey has a fleet be as a status says, if that was decided: a planner that was started again knows nothing yet of the
+// loaders that came for the one before it, and they stay.
+func obey(ctx context.Context, text []byte, f fleet.Fleet) error {
+	var s status.Service
+	if err := json.Unmarshal(text, &s); err != nil || s.Scaling == nil || !s.Scaling.Decided {
+		return err
+	}
+	f.Draining(fleet.Loader, s.Scaling.Drained)
+	return f.Scale(ctx, fleet.Loader, s.Scaling.Loaders)
 }

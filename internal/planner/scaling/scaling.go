@@ -61,26 +61,33 @@ type Scaling struct {
 	step     int64     // planned by then
 	pace     sizing.Pace
 
-	mu    sync.Mutex
-	shown status.Scaling
+	mu      sync.Mutex // guards the fields below
+	shown   status.Scaling
+	refused error // by the fleet, of what it was asked for last
 }
 
-// New returns the scaling of a job that has some shadows beside its loaders.
+// New returns the scaling of a job that has some shadows beside its loaders, which are the least of the options until it decides.
 func New(opts Options, planner Planner, job *jobspec.Job, shadows int, costs *Costs, log *slog.Logger) *Scaling {
 	if opts.Every <= 0 {
 		opts.Every = DefaultEvery
 	}
-	return &Scaling{opts: opts, planner: planner, job: job, shadows: shadows, costs: costs, log: log, schedule: compile.Schedule(job)}
+	return &Scaling{opts: opts, planner: planner, job: job, shadows: shadows, costs: costs, log: log, schedule: compile.Schedule(job), shown: status.Scaling{Loaders: opts.Least + shadows}}
 }
 
-// Begin has it look until ctx ends, or what it returns is called, which waits for it.
-func (s *Scaling) Begin(ctx context.Context) (end func()) {
+// Begin has it look until ctx ends, or what it returns is called, which waits for it. Where a job resumes, loaders of its
+// earlier life may come back: they get an interval to do so before any are asked for in their place.
+func (s *Scaling) Begin(ctx context.Context, resumes bool) (end func()) {
 	if s.opts.Fleet == nil {
 		return func() {}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var looking sync.WaitGroup
-	looking.Go(func() { s.run(ctx) })
+	looking.Go(func() {
+		if x, err := s.planner.View(ctx); err == nil && !resumes {
+			s.ask(ctx, &x)
+		}
+		s.run(ctx)
+	})
 	return func() {
 		stop()
 		looking.Wait()
@@ -116,13 +123,25 @@ func (s *Scaling) look(ctx context.Context, now time.Time) {
 	}
 	interval, ok := s.interval(&x, now)
 	if !ok {
+		s.ask(ctx, &x)
 		return
 	}
 	d := s.scaler.Next(interval)
 	s.redeal(ctx, d.Table)
 	s.opts.Fleet.Draining(fleet.Loader, d.Drained)
-	err = s.opts.Fleet.Scale(ctx, fleet.Loader, d.Want+s.shadows)
-	s.show(&d, err)
+	s.show(&d, s.opts.Fleet.Scale(ctx, fleet.Loader, d.Want+s.shadows))
+}
+
+// ask has the fleet run the loaders that the job begins with, where there are fewer and nothing else was decided.
+func (s *Scaling) ask(ctx context.Context, x *control.Snapshot) {
+	n := s.opts.Least + s.shadows
+	if s.scaler != nil || x.State != "starting" && x.State != "running" || len(x.Loaders) >= n {
+		return
+	}
+	err := s.opts.Fleet.Scale(ctx, fleet.Loader, n)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = err
 }
 
 // welcome gives loaders that came their sources.
@@ -142,16 +161,12 @@ func (s *Scaling) redeal(ctx context.Context, table [][]int) {
 
 // show keeps a decision for the status.
 func (s *Scaling) show(d *sizing.Scaled, err error) {
-	problem := s.opts.Fleet.Problem()
-	if err != nil {
-		problem = err.Error()
-	}
 	if d.Did != "" {
 		s.log.Info("scaling", "did", d.Did, "loaders", d.Want)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shown.Loaders, s.shown.Drained, s.shown.Problem = d.Want+s.shadows, d.Drained, problem
+	s.shown.Loaders, s.shown.Drained, s.shown.Decided, s.refused = d.Want+s.shadows, d.Drained, true, err
 	if d.Did != "" {
 		did := append(slices.Clone(s.shown.Did), d.Did)
 		s.shown.Did = did[max(len(did)-status.MostDecisions, 0):]
@@ -163,9 +178,13 @@ func (s *Scaling) Now() *status.Scaling {
 	if s.opts.Fleet == nil {
 		return nil
 	}
+	problem := s.opts.Fleet.Problem()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	shown := s.shown
+	if shown.Problem = problem; s.refused != nil {
+		shown.Problem = s.refused.Error()
+	}
 	return &shown
 }
 

@@ -59,10 +59,10 @@ func (s *Service) observeMembers(put telemetry.Observe) {
 	}
 }
 
-// Want says how many members there are to be, where nothing scales the loaders.
+// Want says how many members there are to be: the loaders are those of the scaling, where there is one.
 func (s *Service) Want(loaders, constructors int) {
 	s.Wanted = Wanted{loaders, constructors}
-	if s.Scaling != nil && s.Scaling.Loaders > 0 {
+	if s.Scaling != nil {
 		s.Wanted.Loaders = s.Scaling.Loaders
 	}
 }

@@ -65,7 +65,8 @@ type Wanted struct {
 
 // Scaling is what was decided of the number of loaders.
 type Scaling struct {
-	Loaders int      `json:"loaders_wanted"`      // shadows among them
+	Loaders int      `json:"loaders_wanted"`      // shadows among them: those that the job begins with, until it was decided
+	Decided bool     `json:"decided"`             // by this planner: ranks take steps
 	Drained []string `json:"drained,omitempty"`   // loaders that nothing needs any more
 	Did     []string `json:"decisions,omitempty"` // the last ones, and why
 	Problem string   `json:"problem,omitempty"`   // why there are not as many as are wanted
