@@ -102,6 +102,21 @@ func parserOf(c *cli) *kong.Kong {
 			"4 something was lost (network, process, disk, deadline), 5 verify found a difference, 130 interrupted."))
 }
 
+// unsetEmpty has an environment variable that is empty count as not set, for flags and for the processes that this one starts:
+// so is what a template of a job leaves of a variable that it does not have.
+func unsetEmpty(parser *kong.Kong) {
+	_ = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
+		if flag, ok := node.(*kong.Flag); ok {
+			for _, name := range flag.Envs {
+				if os.Getenv(name) == "" {
+					os.Unsetenv(name)
+				}
+			}
+		}
+		return next(nil)
+	})
+}
+
 // exit ends the program after --help and --version, of which kong does not say whether they were printed.
 func exit(code int) {
 	if err := stdout.failed(); err != nil {
@@ -138,7 +153,9 @@ func run(args []string, names compile.Registry) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	kctx, err := parserOf(&c).Parse(negatives(args))
+	parser := parserOf(&c)
+	unsetEmpty(parser)
+	kctx, err := parser.Parse(negatives(args))
 	if failed := stdout.failed(); failed != nil { // by the help
 		return report(os.Stderr, failed)
 	}

@@ -37,7 +37,7 @@ func TestSidecars(t *testing.T) {
 	sidecar := func(life string, node int) (*exec.Cmd, <-chan struct{}) {
 		id := fmt.Sprintf("%s-%d", life, node)
 		cmd := command(context.WithoutCancel(t.Context()), dir, "sidecar", "--planner", planner.address, "--id", id)
-		cmd.Env = append(cmd.Environ(), fmt.Sprint("SLURM_NODEID=", node))
+		cmd.Env = append(cmd.Environ(), "MILLRACE_NODE=", fmt.Sprint("SLURM_NODEID=", node)) // an empty one counts as not set
 		return cmd, launch(t, cmd)
 	}
 	second, _ := sidecar("first", 1)

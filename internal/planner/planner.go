@@ -113,6 +113,19 @@ func (o *Options) nodes() int {
 	return (t.DP*t.CP*t.PP*t.TP + o.RanksPerNode - 1) / o.RanksPerNode
 }
 
+// checkNodes warns of nodes that do not have as many ranks as each of them is said to have.
+func (o *Options) checkNodes() {
+	t := &o.Job.Topology
+	ranks := t.DP * t.CP * t.PP * t.TP
+	switch n := o.RanksPerNode; {
+	case n == 0 || ranks%n == 0:
+	case n > ranks:
+		o.Log.Warn("--ranks-per-node is more than the ranks of the job: all of them are taken to be on node 0", "ranks_per_node", n, "ranks", ranks)
+	default:
+		o.Log.Warn("--ranks-per-node does not divide the ranks of the job: the last node is taken to have fewer", "ranks_per_node", n, "ranks", ranks, "nodes", o.nodes(), "last_node", ranks%n)
+	}
+}
+
 // costs of the sources are kept beside the log, if that is in a folder of this machine.
 func (o *Options) costs() *scaling.Costs {
 	dir := o.LogDir
@@ -171,6 +184,7 @@ func Run(ctx context.Context, opts Options) error {
 	if err := opts.validate(); err != nil {
 		return err
 	}
+	opts.checkNodes()
 	logOpts := opts.stepLog()
 	waits := sync.OnceFunc(standby(opts.Telemetry))
 	defer waits()

@@ -217,6 +217,7 @@ func (c *Core) tick(now Millis) {
 	c.seatSpares()
 	c.goHome()
 	c.lookHome()
+	c.lookAstray()
 	c.look()
 	c.admitLate()
 	c.indexLate()

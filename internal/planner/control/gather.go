@@ -11,15 +11,15 @@ func (c *Core) regathers() bool { return c.cfg.Resumes && c.plan == nil }
 
 // numberFor is the free number of a constructor, -1 if there is none: that of the buckets that
 // it holds, that of its node, or the first.
-func (c *Core) numberFor(h *Held, node *uint32) int {
+func (c *Core) numberFor(m *constructor) int {
 	all := c.members.constructors
-	if h != nil && len(h.Acked) > 0 {
+	if h := m.held; h != nil && len(h.Acked) > 0 {
 		if n := c.numberOf(int(h.Acked[0].Bucket)); all[n] == nil {
 			return n
 		}
 	}
-	if node != nil {
-		if n := int(*node) % len(all); all[n] == nil {
+	if m.node != nil && !c.astray(m) {
+		if n := int(*m.node) % len(all); all[n] == nil {
 			return n
 		}
 	}

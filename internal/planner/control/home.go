@@ -25,17 +25,32 @@ type homing struct {
 	noted     bool   // it was said
 }
 
-// home is the number of a constructor's node; -1 if it is on none, or nodes are of no account.
+// home is the number of a constructor's node; -1 if it is on none that has ranks, or nodes are of no account.
 func (c *Core) home(m *constructor) int {
-	if c.cfg.NodeRanks == 0 || m.node == nil {
+	if c.cfg.NodeRanks == 0 || m.node == nil || c.astray(m) {
 		return -1
 	}
-	return int(*m.node) % len(c.members.constructors)
+	return int(*m.node) % len(c.members.constructors) // of a mesh that grew there may be more nodes than numbers
+}
+
+// nodes is how many nodes have ranks of the mesh.
+func (c *Core) nodes() int {
+	return (c.job.tree.World() + c.cfg.NodeRanks - 1) / c.cfg.NodeRanks
+}
+
+// astray says whether a constructor is on a node that has no ranks, as far as it says.
+func (c *Core) astray(m *constructor) bool {
+	return c.cfg.NodeRanks > 0 && m.node != nil && uint64(*m.node) >= uint64(c.nodes())
+}
+
+// unsettled says whether it is not known yet where the job goes on, and so on which mesh.
+func (c *Core) unsettled() bool {
+	return c.failed != nil || c.take.reading || c.cfg.Resumes && (c.plan == nil || !c.take.settled)
 }
 
 // goHome gives numbers to constructors of their nodes that others have.
 func (c *Core) goHome() {
-	if c.cfg.NodeRanks == 0 || c.failed != nil || c.take.reading || c.cfg.Resumes && (c.plan == nil || !c.take.settled) {
+	if c.cfg.NodeRanks == 0 || c.unsettled() {
 		return
 	}
 	before := c.members.present()
@@ -197,6 +212,43 @@ type Elsewhere struct {
 	Name, Address string   // of the constructor that serves them
 	On            *uint32  // the node that it is on; nil if it says none
 	Seconds       float64
+}
+
+// Astray is a constructor on a node that has no ranks: it serves what is left, or is spare.
+type Astray struct {
+	Name  string
+	Node  uint32 // that it is on, as it says
+	Nodes int    // that have ranks
+	Ranks int    // of each, as --ranks-per-node says
+}
+
+// lookAstray says once of each constructor that its node has no ranks.
+func (c *Core) lookAstray() {
+	if c.cfg.NodeRanks == 0 || c.unsettled() {
+		return
+	}
+	var news []string
+	for _, m := range c.members.allConstructors() {
+		astray := c.astray(m)
+		if astray && !m.astray {
+			news = append(news, fmt.Sprintf("%s on node %d", cmp.Or(m.name, m.address), *m.node))
+		}
+		m.astray = astray
+	}
+	if len(news) > 0 {
+		c.note(Warn, "sidecars are on nodes that have no ranks, as they say: they serve what is left, or are spare; give each one the --node that it is on, from 0 on",
+			"sidecars", strings.Join(news, ", "), "nodes", c.nodes(), "ranks_per_node", c.cfg.NodeRanks)
+	}
+}
+
+// strays are the constructors of which that was said.
+func (c *Core) strays() (all []Astray) {
+	for _, m := range c.members.allConstructors() {
+		if m.astray {
+			all = append(all, Astray{Name: cmp.Or(m.name, m.address), Node: *m.node, Nodes: c.nodes(), Ranks: c.cfg.NodeRanks})
+		}
+	}
+	return all
 }
 
 // lookHome notes which nodes' ranks are served from elsewhere, and says so once of each.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/millrace-data/millrace/planner/mesh"
 )
 
 // TestHome is the law of nodes: after constructors with and without nodes came and went at random,
@@ -127,5 +129,32 @@ func TestFlapping(t *testing.T) {
 		if m := p.core.serving(0); m.name != "s0" {
 			t.Errorf("%s serves node 0, and its own constructor has been there for five minutes", m.name)
 		}
+	}
+}
+
+// TestAstray: a node that has no ranks is none, until the mesh grows to it; then its constructor is at home there.
+func TestAstray(t *testing.T) {
+	p := newPlayer(t)
+	for _, command := range []string{"job dp=2 constructors=2 node=1 web", "constructor s3 node=3", "constructor s9 node=4294967295", "constructor s0 node=0", "tick 1"} {
+		p.do(command)
+	}
+	c := p.core
+	if m := c.members.constructors[0]; m == nil || m.name != "s0" {
+		t.Errorf("%+v serves node 0, and its own constructor is there", m)
+	}
+	if got := c.strays(); len(got) != 2 || got[0].Nodes != 2 || got[0].Ranks != 1 {
+		t.Errorf("astray are %+v", got)
+	}
+	tree, err := c.job.tree.Change(mesh.Sizes{DP: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.job.tree = tree
+	p.do("tick 1")
+	if got := c.strays(); len(got) != 1 || got[0].Node != 4294967295 || got[0].Nodes != 4 {
+		t.Errorf("on a mesh of four nodes astray are %+v", got)
+	}
+	if m := c.members.constructors[1]; m == nil || m.name != "s3" || c.home(m) != 1 {
+		t.Errorf("%+v serves node 3", m)
 	}
 }

@@ -74,6 +74,7 @@ type constructor struct {
 	name, address string
 	instance      uint64  // of its process; 0: not known
 	node          *uint32 // that it is on; nil: it did not say
+	astray        bool    // it was said that the node has no ranks
 	joined        Millis  // when it did
 	number        int
 	buckets       []uint32         // DP ranks it serves
@@ -247,7 +248,7 @@ func (c *Core) addConstructor(ev ConstructorJoined) {
 	if c.plan == nil { // nobody trains yet
 		defer c.goHome()
 	}
-	number := c.numberFor(ev.Held, ev.Node)
+	number := c.numberFor(m)
 	if number < 0 || c.onTrial(m) {
 		c.addSpare(m)
 		return

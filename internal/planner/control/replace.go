@@ -163,7 +163,7 @@ func (c *Core) seatSpares() {
 		}
 		m := c.members.spares[i]
 		c.members.spares = slices.Delete(c.members.spares, i, i+1)
-		c.serve(m, c.numberFor(nil, m.node))
+		c.serve(m, c.numberFor(m))
 		c.note(Info, "a spare constructor serves ranks", "constructor", m.name, "address", m.address, "buckets", m.buckets)
 		if c.plan != nil {
 			c.resend(m)

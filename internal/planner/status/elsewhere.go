@@ -16,9 +16,20 @@ type Elsewhere struct {
 	Sec         float64  `json:"for_sec"`
 }
 
+// Astray is a sidecar on a node that has no ranks.
+type Astray struct {
+	Constructor string `json:"constructor"`
+	Node        uint32 `json:"node"`           // that it says it is on
+	Nodes       int    `json:"nodes"`          // that have ranks, from 0 on
+	Ranks       int    `json:"ranks_per_node"` // as --ranks-per-node says
+}
+
 // elsewhere takes what the core says of nodes.
-func (s *Service) elsewhere(all []control.Elsewhere) {
-	for _, x := range all {
+func (s *Service) elsewhere(x *control.Snapshot) {
+	for _, x := range x.Astray {
+		s.Astray = append(s.Astray, Astray{x.Name, x.Node, x.Nodes, x.Ranks})
+	}
+	for _, x := range x.Elsewhere {
 		s.Elsewhere = append(s.Elsewhere, Elsewhere{Node: x.Node, Buckets: x.Buckets, Constructor: x.Name, On: x.On, Sec: x.Seconds})
 	}
 }
@@ -31,4 +42,10 @@ func (x Elsewhere) String() string {
 	}
 	return fmt.Sprintf("node %d: constructor %s, %s, has served its dp ranks %d for %s, as none on the node does",
 		x.Node, x.Constructor, on, x.Buckets, time.Duration(x.Sec)*time.Second)
+}
+
+// String is the line of the page.
+func (x Astray) String() string {
+	return fmt.Sprintf("constructor %s is on node %d, as it says, which has no ranks: with --ranks-per-node %d nodes 0 to %d have; it serves what is left, or is spare, until it is started with its node's number",
+		x.Constructor, x.Node, x.Ranks, x.Nodes-1)
 }

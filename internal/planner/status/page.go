@@ -116,6 +116,9 @@ func (s Service) suspects(b *strings.Builder) {
 	for _, x := range s.Elsewhere {
 		fmt.Fprintln(b, x)
 	}
+	for _, x := range s.Astray {
+		fmt.Fprintln(b, x)
+	}
 }
 
 // members writes the tables of loaders and constructors.

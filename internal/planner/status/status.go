@@ -47,6 +47,7 @@ type Service struct {
 	Constructors   []Constructor          `json:"constructors"`
 	Wanted         Wanted                 `json:"members_wanted"`
 	Elsewhere      []Elsewhere            `json:"served_elsewhere,omitempty"` // nodes whose ranks have been served from another one for long
+	Astray         []Astray               `json:"astray,omitempty"`           // sidecars on nodes that have no ranks
 	Stages         []Stage                `json:"stages,omitempty"`           // of sources with functions, by loader
 	Scaling        *Scaling               `json:"scaling,omitempty"`          // none: loaders are not scaled
 	Functions      []Workers              `json:"functions,omitempty"`        // of the environments of functions, by loader
@@ -223,6 +224,6 @@ func Of(x control.Snapshot, loader func(control.Session) *pb.LoaderUsage, constr
 		s.hear(x, c, u.GetTrainers(), quiet)
 	}
 	s.lose(x, quiet)
-	s.elsewhere(x.Elsewhere)
+	s.elsewhere(&x)
 	return s
 }
