@@ -84,14 +84,14 @@ func (x *Stage) waits() string {
 func (s Service) deaths(w io.Writer) {
 	for _, x := range s.Functions {
 		if x.LastDeath != "" {
-			fmt.Fprintf(w, "%s: a worker of %s ended: %s\n", x.Loader, x.Name, x.LastDeath)
+			fmt.Fprintf(w, "%s: a worker of %s ended: %s\n", x.Loader, x.Name, oneLine(x.LastDeath))
 		}
 		if x.Problem != "" {
-			fmt.Fprintf(w, "%s: workers of %s do not start: %s\n", x.Loader, x.Name, x.Problem)
+			fmt.Fprintf(w, "%s: workers of %s do not start: %s\n", x.Loader, x.Name, oneLine(x.Problem))
 		}
 		for _, p := range x.Pools {
 			if p.Problem != "" {
-				fmt.Fprintf(w, "%s: worker pool %s for %s: %s\n", x.Loader, p.Name, x.Name, p.Problem)
+				fmt.Fprintf(w, "%s: worker pool %s for %s: %s\n", x.Loader, p.Name, x.Name, oneLine(p.Problem))
 			}
 		}
 	}

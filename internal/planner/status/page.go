@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 )
 
 // String is the page that `millrace status` prints.
@@ -93,15 +94,29 @@ func (s *Scaling) page(b *strings.Builder) {
 		fmt.Fprintf(b, "scaled: %s\n", s.Did[n-1])
 	}
 	if s.Problem != "" {
-		fmt.Fprintf(b, "scaling fails: %s\n", s.Problem)
+		fmt.Fprintf(b, "scaling fails: %s\n", oneLine(s.Problem))
 	}
+}
+
+// oneLine is what a program of the user's printed, or an error that quotes it: whatever is in it cannot look like another line of the
+// page, nor reach the terminal as anything but text.
+func oneLine(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // suspects writes what is wrong with loaders and constructors.
 func (s Service) suspects(b *strings.Builder) {
 	for _, l := range s.Loaders {
 		if l.DiskProblem != "" {
-			fmt.Fprintf(b, "%s keeps nothing more on its local disk: %s\n", l.ID, l.DiskProblem)
+			fmt.Fprintf(b, "%s keeps nothing more on its local disk: %s\n", l.ID, oneLine(l.DiskProblem))
 		}
 		if l.Suspect != "" {
 			fmt.Fprintf(b, "suspect: loader %s at %s: %s; others are asked in its place\n", l.ID, l.Address, l.Suspect)
