@@ -16,15 +16,15 @@ import (
 )
 
 type planCmd struct {
-	Job       string        `arg:"" help:"Job spec (YAML)." type:"path"`
-	Steps     int64         `help:"Steps to plan; 0 plans to the end of the data, which needs mix.epochs." default:"1000"`
-	Every     bool          `help:"Print every step, as a table row or, with --json, a JSON object."`
-	JSON      bool          `name:"json" help:"Print the report as one JSON object."`
-	HTML      string        `name:"html" help:"Write the report with its charts as one HTML page." type:"path" placeholder:"FILE"`
-	Operators bool          `help:"Print how loaders carry out each source's steps, and plan no step: stages, why they are divided, what they need, and about what they give."`
-	StepTime  time.Duration `help:"Time of a training step, such as 2s, to report how many cores loaders need." placeholder:"TIME"`
-	Sizing    bool          `help:"Print which loaders would read the job, with how many workers and how much memory, and why; plan no step. --steps is how far the mix is looked at."`
-	YAML      bool          `name:"yaml" help:"With --sizing: print the loaders as YAML, for --sizing of serve, run and planner."`
+	Job       string         `arg:"" help:"Job spec (YAML)." type:"path"`
+	Steps     int64          `help:"Steps to plan; 0 plans to the end of the data, which needs mix.epochs." default:"1000"`
+	Every     bool           `help:"Print every step, as a table row or, with --json, a JSON object."`
+	JSON      bool           `name:"json" help:"Print the report as one JSON object."`
+	HTML      string         `name:"html" help:"Write the report with its charts as one HTML page." type:"path" placeholder:"FILE"`
+	Operators bool           `help:"Print how loaders carry out each source's steps, and plan no step: stages, why they are divided, what they need, and about what they give."`
+	StepTime  *time.Duration `help:"Time of a training step, such as 2s, to report how many cores loaders need." placeholder:"TIME"`
+	Sizing    bool           `help:"Print which loaders would read the job, with how many workers and how much memory, and why; plan no step. --steps is how far the mix is looked at."`
+	YAML      bool           `name:"yaml" help:"With --sizing: print the loaders as YAML, for --sizing of serve, run and planner."`
 	machineFlags
 	Profile string `help:"With --sizing: a profile that millrace profile wrote, or the one in the folder of a step log. Default: some records of each source are measured." type:"path" placeholder:"FILE"`
 	changesFlag
@@ -44,8 +44,8 @@ func (*planCmd) Help() string {
 
 // Validate is called by kong: what it refuses is wrong usage.
 func (c *planCmd) Validate() error {
-	if c.StepTime < 0 {
-		return fmt.Errorf("--step-time is %v, valid is such as 2s or 500ms", c.StepTime)
+	if c.StepTime != nil && *c.StepTime <= 0 {
+		return fmt.Errorf("--step-time is %v, valid is more than 0, such as 2s or 500ms", *c.StepTime)
 	}
 	switch {
 	case !c.Sizing && (c.YAML || c.Profile != "" || c.machineFlags.given()):
@@ -54,12 +54,20 @@ func (c *planCmd) Validate() error {
 		return errors.New("--sizing and --operators print two different things: give one of them")
 	case (c.Sizing || c.Operators) && (c.Every || c.HTML != ""):
 		return errors.New("--every and --html are for plans: --sizing and --operators plan no step")
-	case c.Operators && c.StepTime > 0:
+	case c.Operators && c.StepTime != nil:
 		return errors.New("--step-time is not for --operators")
 	case c.YAML && c.JSON:
 		return errors.New("--yaml and --json are two forms of one report: give one of them")
 	}
 	return errors.Join(atLeast("--steps", c.Steps, 0), c.machineFlags.check())
+}
+
+// stepTime is 0 where none is given.
+func (c *planCmd) stepTime() time.Duration {
+	if c.StepTime == nil {
+		return 0
+	}
+	return *c.StepTime
 }
 
 // Run plans with the planner's core: no service, no ranks.
@@ -89,7 +97,7 @@ func (c *planCmd) Run(ctx context.Context, names extensions) error {
 		return err
 	}
 	out := newStepTable(job)
-	opts := preview.ReportOptions{Steps: limit(c.Steps), StepTime: c.StepTime}
+	opts := preview.ReportOptions{Steps: limit(c.Steps), StepTime: c.stepTime()}
 	progress := newCounter("planned", j.Start(), c.Steps)
 	opts.Each = func(l *preview.Line) error {
 		switch {

@@ -179,6 +179,8 @@ func TestPlanBadFlags(t *testing.T) {
 		"--sizing --html x.html":     "are for plans",
 		"--operators --step-time 2s": "--step-time is not for --operators",
 		"--sizing --yaml --json":     "give one of them",
+		"--step-time 0":              "--step-time is 0s, valid is more than 0, such as 2s",
+		"--sizing --step-time 0s":    "--step-time is 0s, valid is more than 0, such as 2s",
 	} {
 		millrace(t, dir, append([]string{"plan", "job.yaml"}, strings.Fields(args)...)...).expect(t, exitUsage, says)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/preview"
@@ -101,6 +103,9 @@ const sizingRecords = 500
 func (c *planCmd) sized(ctx context.Context, job *jobspec.Job, names extensions) (err error) {
 	var p *profile.Profile
 	if c.Profile != "" {
+		if info, err := os.Stat(c.Profile); err == nil && info.IsDir() {
+			return fault.Userf("--profile: %s is a folder: give the file in it, such as %s, which a service keeps beside its step log", c.Profile, filepath.Join(c.Profile, profile.FileName))
+		}
 		if p, err = profile.ReadFile(c.Profile); err != nil {
 			return fault.As(fault.User, fmt.Errorf("--profile: %w", err))
 		}
@@ -114,7 +119,7 @@ func (c *planCmd) sized(ctx context.Context, job *jobspec.Job, names extensions)
 		return err
 	}
 	d := service.Size(job, p, service.SizeOptions{
-		Cores: c.Cores, Memory: c.memory, Step: c.StepTime.Seconds(), Constructors: c.Constructors, Processes: c.Processes, Steps: c.Steps,
+		Cores: c.Cores, Memory: c.memory, Step: c.stepTime().Seconds(), Constructors: c.Constructors, Processes: c.Processes, Steps: c.Steps,
 	})
 	switch {
 	case c.YAML:

@@ -1,6 +1,9 @@
 package cli
 
-import "testing"
+import (
+	"path/filepath"
+	"testing"
+)
 
 // TestSizingRefuses: numbers that no machine has, and sources of which nothing is known, are refused with what to do.
 func TestSizingRefuses(t *testing.T) {
@@ -11,6 +14,7 @@ func TestSizingRefuses(t *testing.T) {
 	}
 	millrace(t, dir, "plan", "job.yaml", "--sizing").expect(t, exitUser, `source "notes": none of the 30 records that were measured gave a sample`, "--records", "what its steps leave out")
 	millrace(t, dir, "profile", "job.yaml", "--records", "5", "--out", "p.json").expect(t, 0)
+	millrace(t, dir, "plan", "job.yaml", "--sizing", "--profile", ".").expect(t, exitUser, "is a folder: give the file in it, such as "+filepath.Join(dir, "profile.json"))
 	millrace(t, dir, "plan", "job.yaml", "--sizing", "--profile", "p.json").expect(t, exitUser, `source "notes": none of the 5 records`)
 	dir = folder(t)
 	millrace(t, dir, "plan", "job.yaml", "--sizing", "--steps", "100000000000").expect(t, 0)

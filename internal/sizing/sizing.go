@@ -102,7 +102,7 @@ func Decide(s Snapshot) *Decision {
 	s.withDefaults()
 	d := &Decision{
 		Cores:  max(s.Cores-s.ConstructorCores-s.PlannerCores, s.Cores/4),
-		Memory: s.Memory - int64(s.Constructors)*s.ConstructorMemory - s.PlannerMemory,
+		Memory: max(s.Memory-int64(s.Constructors)*s.ConstructorMemory-s.PlannerMemory, 0),
 	}
 	d.note("%.1f cores and %s for loaders: %.1f and %s are there, %d constructors take %.1f and %s, the planner %.1f and %s", d.Cores, bytes(d.Memory),
 		s.Cores, bytes(s.Memory), s.Constructors, s.ConstructorCores, bytes(int64(s.Constructors)*s.ConstructorMemory), s.PlannerCores, bytes(s.PlannerMemory))

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math"
@@ -107,7 +108,7 @@ func sampler(get func(string) string) (uint64, error) {
 	case "always_off":
 		return 0, nil
 	case "traceidratio":
-		ratio, err := strconv.ParseFloat(get("OTEL_TRACES_SAMPLER_ARG"), 64)
+		ratio, err := strconv.ParseFloat(cmp.Or(get("OTEL_TRACES_SAMPLER_ARG"), "1"), 64) // OpenTelemetry's default
 		if err != nil || !(ratio >= 0) || ratio > 1 {
 			return 0, fault.Userf("OTEL_TRACES_SAMPLER_ARG is %q: valid is a number from 0 to 1", get("OTEL_TRACES_SAMPLER_ARG"))
 		}

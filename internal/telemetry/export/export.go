@@ -68,6 +68,10 @@ func Open(ctx context.Context, opts Options) (x *Exporter, board *telemetry.Boar
 	if opts.Address == "" && opts.Pprof == "" && !env.metrics && !env.traces {
 		return nil, nil, nil
 	}
+	every, err := TraceEvery(os.Getenv) // before the exporters are made, which complain of what is wrong in their own words
+	if err != nil {
+		return nil, nil, err
+	}
 	x = &Exporter{log: opts.Log}
 	defer func() {
 		if err != nil {
@@ -84,10 +88,6 @@ func Open(ctx context.Context, opts Options) (x *Exporter, board *telemetry.Boar
 		return x, nil, err
 	}
 	if err := x.openTraces(ctx, env, about); err != nil {
-		return x, nil, err
-	}
-	every, err := TraceEvery(os.Getenv)
-	if err != nil {
 		return x, nil, err
 	}
 	x.board = telemetry.NewBoard(x.spans(), every)

@@ -151,6 +151,17 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestSamplerIsRefusedFirst: a sampler of another name ends the process, and no line of the log says before that the job goes on.
+func TestSamplerIsRefusedFirst(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	t.Setenv("OTEL_TRACES_SAMPLER", "foo")
+	var log strings.Builder
+	_, _, err := Open(t.Context(), Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if fault.ClassOf(err) != fault.User || err == nil || log.Len() > 0 {
+		t.Errorf("refused with %v, after the log said %q", err, &log)
+	}
+}
+
 // TestEnvironment: the standard variables say what is sent, and which steps are traced.
 func TestEnvironment(t *testing.T) {
 	const endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -172,6 +183,7 @@ func TestEnvironment(t *testing.T) {
 			asked{metrics: true, traces: true, metricsGRPC: true}, traceEvery},
 		"all steps":    {map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_SAMPLER": "parentbased_always_on"}, asked{metrics: true, traces: true}, 1},
 		"one in forty": {map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.025"}, asked{metrics: true, traces: true}, 40},
+		"no ratio":     {map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_SAMPLER": "parentbased_traceidratio"}, asked{metrics: true, traces: true}, 1},
 		"no step":      {map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_SAMPLER": "always_off"}, asked{metrics: true, traces: true}, 0},
 	} {
 		lookup := func(k string) string { return c.env[k] }
@@ -181,7 +193,7 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%s: %+v, every %d (%v, %v), want %+v, every %d", name, got, every, err, err2, c.want, c.every)
 		}
 	}
-	for _, arg := range []string{"", "2", "-1", "NaN", "half"} {
+	for _, arg := range []string{"2", "-1", "NaN", "half"} {
 		_, err := TraceEvery(func(k string) string {
 			return map[string]string{endpoint: "http://c:4318", "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": arg}[k]
 		})
