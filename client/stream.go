@@ -19,7 +19,8 @@ import (
 type Way string
 
 const (
-	// WayShared is memory that the constructor and the rank map, both on one machine and of one user.
+	// WayShared is memory that the constructor and the rank map, both on one machine and of one user, or the socket between
+	// them while there is no such memory.
 	WayShared Way = "shared"
 	// WayStream is one stream for all steps, on which the rank says how far it is.
 	WayStream Way = "stream"

@@ -1,6 +1,7 @@
 package constructor
 
 import (
+	"fmt"
 	"sync"
 	"weak"
 
@@ -45,6 +46,7 @@ type sharers struct {
 	slots  int        // that are wanted
 	most   int        // bytes of the largest body so far
 	broken bool       // no memory is to be had
+	lack   string     // why no ring holds bodies as large as they are, as long as nothing else changes; "": one does, or is to come
 	clock  uint64
 }
 
@@ -81,6 +83,7 @@ type part struct {
 	fd    int // of the ring for a rank that does not have it yet, which closes it; -1: it has
 
 	body []byte // if ring is nil
+	why  string // it is, if that will be so with the next one; else ""
 	done func() // gives body back
 }
 
@@ -92,7 +95,7 @@ func (g *sharers) take(got *deliver.Step, r deliver.Rank, has uint64) (*part, er
 	of := weak.Make(got)
 	i, there := g.find(of)
 	if i < 0 {
-		return g.apart(got, r)
+		return g.apart(got, r, g.lack)
 	}
 	if !there {
 		if larger, err := g.write(i, got, r); err != nil || larger != nil {
@@ -104,7 +107,7 @@ func (g *sharers) take(got *deliver.Step, r deliver.Rank, has uint64) (*part, er
 	if has != g.ring.number {
 		var err error
 		if p.fd, err = g.ring.memory.Descriptor(); err != nil {
-			return g.apart(got, r)
+			return g.apart(got, r, noMemory(err))
 		}
 	}
 	g.clock++
@@ -143,21 +146,21 @@ func (g *sharers) write(i int, got *deliver.Step, r deliver.Rank) (larger *part,
 		return nil, err
 	}
 	if g.most = max(g.most, len(body)); len(body) > g.ring.size {
-		return &part{head: head, size: len(body), body: body, done: func() {}, fd: -1}, nil
+		return &part{head: head, size: len(body), body: body, why: g.lack, done: func() {}, fd: -1}, nil
 	}
 	*s = slotOf{of: weak.Make(got), head: head, body: len(body), used: s.used}
 	return nil, nil
 }
 
-// apart assembles a part in memory of its own. The lock is held.
-func (g *sharers) apart(got *deliver.Step, r deliver.Rank) (*part, error) {
+// apart assembles a part in memory of its own, and why, as part has it. The lock is held.
+func (g *sharers) apart(got *deliver.Step, r deliver.Rank, why string) (*part, error) {
 	t, body, done, err := g.c.bodyOf(got, r, g.key.copies)
 	if err != nil {
 		return nil, err
 	}
 	g.most = max(g.most, len(body))
 	head, err := t.Append(nil)
-	return &part{head: head, size: len(body), body: body, done: done, fd: -1}, err
+	return &part{head: head, size: len(body), body: body, why: why, done: done, fd: -1}, err
 }
 
 // renew makes a ring if there is none for bodies as large as they are, as soon as steps leave room for it. The lock is
@@ -171,7 +174,11 @@ func (g *sharers) renew() {
 		g.next = g.fitting()
 	}
 	n := g.next
-	if n.slots == 0 || !g.c.steps.Lend(n.more) {
+	if g.lack = ""; n.slots == 0 {
+		g.lack = noRoom
+		return
+	}
+	if !g.c.steps.Lend(n.more) {
 		return
 	}
 	g.next = coming{}
@@ -182,11 +189,19 @@ func (g *sharers) renew() {
 	memory, err := hostmem.Create(n.slots * n.size)
 	if err != nil {
 		g.c.steps.GiveBack(int64(n.slots * n.size))
-		g.broken = true
+		g.broken, g.lack = true, noMemory(err)
 		g.c.opts.Log.Warn("no memory is shared with a rank, which gets its steps through the socket", "rank", g.key.rank.String(), "err", err)
 		return
 	}
 	g.ring = &ring{number: g.c.sharing.rings.Add(1), memory: memory, size: n.size, slots: make([]slotOf, n.slots)}
+}
+
+// noRoom is what ranks lack for whose bodies the budget has no ring. It has no numbers: ranks that say the same are shown as one.
+const noRoom = "half of the constructor's buffer, the most that ranks map, has no room left for two of their batches: raise resources.constructor_buffer"
+
+// noMemory is what ranks lack where the system gives none.
+func noMemory(err error) string {
+	return fmt.Sprintf("the constructor gets no memory that can be shared: %v", err)
 }
 
 // fitting is the ring that bodies want, with fewer slots if the budget has no more; the zero value if it has none. The

@@ -2,7 +2,10 @@ package constructor
 
 import (
 	"bytes"
+	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,8 +140,11 @@ func TestSmallBudget(t *testing.T) {
 	for budget, slots := range map[int64]int{10 * slotStep: 4, 4 * slotStep: 2, 2 * slotStep: 0} {
 		c, step := sharedJob(t, budget)
 		g := c.sharing.enter(c, sharer{}, 4)
-		take(t, g, step(0, 10), 0)
+		first := take(t, g, step(0, 10), 0)
 		p := take(t, g, step(1, 10), 0)
+		if first.why != "" || (p.why == noRoom) != (slots == 0) {
+			t.Errorf("of %d bytes, %d slots: the first body is apart for %q, the next for %q", budget, slots, first.why, p.why)
+		}
 		if got := 0; p.ring != nil {
 			if got = len(p.ring.slots); got != slots {
 				t.Errorf("of %d bytes a ring has %d slots, want %d", budget, got, slots)
@@ -147,6 +153,79 @@ func TestSmallBudget(t *testing.T) {
 			t.Errorf("of %d bytes there is no ring, want %d slots", budget, slots)
 		}
 	}
+}
+
+// TestNoRing: a rank whose bodies go through its socket for good has a reason, and one whose ring is yet to be made has none.
+func TestNoRing(t *testing.T) {
+	c, step := sharedJob(t, 10*slotStep)
+	l := socketOf(t, c)
+	for n, size := range []int{10, 10, slotStep, slotStep, 10} {
+		if _, err := l.send(step(uint64(n), size), deliver.Rank{}); err != nil {
+			t.Fatal(err)
+		}
+		want := deliver.Way{Name: deliver.Shared}
+		if n == 3 { // the one before was the first of its size
+			want = deliver.Way{Name: deliver.Socket, Reason: noRoom}
+		}
+		if got := l.way(); got != want {
+			t.Errorf("a body of %d tokens goes by %v, want %v", size, got, want)
+		}
+	}
+}
+
+// TestNoMemory: where the system gives no memory, the reason is its error.
+func TestNoMemory(t *testing.T) {
+	c, step := sharedJob(t, 64<<20)
+	c.opts.Log = slog.New(slog.DiscardHandler)
+	l := socketOf(t, c)
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)
+	for n := range uint64(3) {
+		if _, err := l.send(step(n, 10), deliver.Rank{}); err != nil {
+			t.Fatal(err)
+		}
+		if w := l.way(); (w.Name == deliver.Socket && strings.HasSuffix(w.Reason, ": file too large")) != (n > 0) {
+			t.Errorf("step %d goes by %v", n, w)
+		}
+	}
+}
+
+// socketOf is a line of the job's rank, which takes all that comes.
+func socketOf(t *testing.T, c *Constructor) *socket {
+	t.Helper()
+	listener, err := hostmem.Listen(t.TempDir())
+	if err != nil {
+		t.Skip("no memory is shared here: ", err)
+	}
+	rank, err := hostmem.Dial(t.Context(), listener.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var taking sync.WaitGroup
+	taking.Go(func() {
+		for {
+			m, err := rank.Receive()
+			if err != nil || rank.ReadBody(make([]byte, m.Body), func() {}) != nil {
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		_, _ = line.Close(), listener.Close()
+		taking.Wait()
+		_ = rank.Close()
+	})
+	return &socket{c: c, conn: line, group: c.sharing.enter(c, sharer{}, 4), held: map[uint64]*part{}}
 }
 
 // TestTickets: a ticket is good once, for its rank and join, and for some seconds.

@@ -49,8 +49,7 @@ func (c *Constructor) Batch(req *pb.BatchRequest, stream grpc.ServerStreamingSer
 	if err != nil {
 		return rpc.ToStatus(err)
 	}
-	c.steps.Called(caller.Rank)
-	c.steps.Delivered(len(body))
+	c.steps.Delivered(caller.Rank, deliver.Way{Name: deliver.Calls}, len(body))
 	head, err := proto.Marshal(header)
 	if err != nil {
 		return rpc.ToStatus(err)

@@ -198,6 +198,7 @@ type socket struct {
 	conn  *hostmem.Conn
 	group *sharers
 	ring  uint64 // that the rank has
+	why   string // the last body lay in none, as part has it
 
 	listens int // rounds without a word that the rank waits for
 
@@ -224,7 +225,12 @@ func (l *socket) hello() (*pb.DeliverRequest, error) {
 	return hello, errors.Join(err, l.conn.Deadline(0))
 }
 
-func (l *socket) way() string { return deliver.Shared }
+func (l *socket) way() deliver.Way {
+	if l.why != "" {
+		return deliver.Way{Name: deliver.Socket, Reason: l.why}
+	}
+	return deliver.Way{Name: deliver.Shared}
+}
 
 // arrived implements line: a place in memory arrives whole.
 func (l *socket) arrived(int, time.Duration) {}
@@ -281,7 +287,7 @@ func (l *socket) send(got *deliver.Step, r deliver.Rank) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if p.ring == nil {
+	if l.why = p.why; p.ring == nil {
 		defer p.done()
 		return p.size, l.tear(hostmem.InLine, uint32(len(p.head)), func(b []byte) []byte { return append(b, p.head...) }, p.body)
 	}

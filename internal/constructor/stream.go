@@ -30,19 +30,20 @@ type line interface {
 	arrived(size int, took time.Duration)
 	// finish sends the table of a step that does not exist.
 	finish(head []byte) error
-	// way is one of deliver's.
-	way() string
+	// way is how the last body went.
+	way() deliver.Way
 }
 
 // stream is a rank's line over gRPC.
 type stream struct {
 	grpc.BidiStreamingServer[pb.DeliverRequest, pb.Frame]
 	c      *Constructor
-	copies bool // as DeliverRequest has it
+	copies bool   // as DeliverRequest has it
+	why    string // it is no line in shared memory, as far as the rank says
 	pace   *rpc.Pace
 }
 
-func (s stream) way() string { return deliver.Stream }
+func (s stream) way() deliver.Way { return deliver.Way{Name: deliver.Stream, Reason: s.why} }
 
 func (s stream) hold(reason func() *pb.Waiting, wait func() error) error {
 	return rpc.HoldPart(s.BidiStreamingServer, s.c.steps.Fetchers(), reason, wait)
@@ -111,7 +112,7 @@ func (c *Constructor) Deliver(s grpc.BidiStreamingServer[pb.DeliverRequest, pb.F
 	if hello.Unshared != "" {
 		c.sharing.void(deliver.RankOf(hello.Rank), hello.Join)
 	}
-	if err := c.deliver(s.Context(), hello, stream{s, c, hello.Copies, &rpc.Pace{}}); err != nil {
+	if err := c.deliver(s.Context(), hello, stream{s, c, hello.Copies, hello.Unshared, &rpc.Pace{}}); err != nil {
 		return refusal(err)
 	}
 	return nil
@@ -125,7 +126,7 @@ const rankBytes = 96 << 10
 func (c *Constructor) deliver(ctx context.Context, hello *pb.DeliverRequest, on line) error {
 	d := &delivery{c: c, line: on, next: hello.Step, nudge: make(chan struct{}, 1)}
 	d.caller = deliver.Caller{Rank: deliver.RankOf(hello.Rank), Generation: hello.Generation, Join: hello.Join, Identity: hello.Identity, Waited: hello.WaitedUs, Now: &d.acked}
-	ctx, leave, err := c.steps.Attend(ctx, d.caller.Rank, deliver.Way{Name: on.way(), Reason: hello.Unshared})
+	ctx, leave, err := c.steps.Attend(ctx, d.caller.Rank, on.way())
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func (d *delivery) send(ctx context.Context) error {
 		d.sent = sent{d.next, size, begun}
 	}
 	d.next++
-	c.steps.Delivered(size)
-	c.traceDelivery(d.caller.Rank, got, begun, size, d.line.way())
+	c.steps.Delivered(d.caller.Rank, d.line.way(), size)
+	c.traceDelivery(d.caller.Rank, got, begun, size, d.line.way().Name)
 	return nil
 }

@@ -22,7 +22,7 @@ func (m mute) Recv() (*pb.DeliverRequest, error) { <-m.ctx.Done(); return nil, m
 
 func (m mute) hold(_ func() *pb.Waiting, wait func() error) error { return wait() }
 
-func (m mute) way() string { return deliver.Stream }
+func (m mute) way() deliver.Way { return deliver.Way{Name: deliver.Stream} }
 
 // TestHelloOfStarving: what a rank says in its hello of how long it has waited reaches the planner, though it says nothing more.
 func TestHelloOfStarving(t *testing.T) {

@@ -262,6 +262,19 @@ def test_the_status_says_which_way_and_why(tmp_path):
 
 
 @needs_binary
+def test_the_status_says_that_no_memory_is_shared(tmp_path):
+    spec = write_job(tmp_path, dp=1)
+    with spec.open("a") as file:
+        file.write("resources: {constructor_buffer: 128KiB}\n")
+    place = {"dp_rank": 0, "dp_size": 1}
+    with real_service(spec) as address, millrace.connect(address, way="shared", **place) as loader:
+        next(loader)
+        next(loader)
+        why = "since half of the constructor's buffer, the most that ranks map, has no room left"
+        until(lambda: f"by a socket, without shared memory: 1, {why}" in status(address))
+
+
+@needs_binary
 @pytest.mark.parametrize("way", ["shared", "stream", "calls"])
 def test_a_loader_that_is_closed_holds_no_memory(tmp_path, way):
     """Trainers switch the collector of cycles off, or have it run rarely."""

@@ -89,6 +89,8 @@ func (s *Steps) Get(ctx context.Context, c Caller, step uint64) (st *Step, end *
 func (s *Steps) Attend(ctx context.Context, r Rank, way Way) (_ context.Context, leave func(), err error) {
 	ctx, leave, err = s.streams.enter(ctx, r)
 	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		s.came(r, way)
 	}
 	return ctx, leave, err

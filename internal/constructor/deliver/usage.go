@@ -20,10 +20,13 @@ func (s *Steps) Assembled(d time.Duration) {
 	s.counts.AssembleSeconds += d.Seconds()
 }
 
-// Delivered counts a batch that is sent.
-func (s *Steps) Delivered(bytes int) {
+// Delivered counts a batch that is sent to a rank, and notes its way. A rank that has a line asked for a single one by a call.
+func (s *Steps) Delivered(r Rank, way Way, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if way.Name != Calls || !s.streams.has(r) {
+		s.came(r, way)
+	}
 	s.counts.DeliveredBytes += uint64(bytes)
 	s.counts.DeliveredBatches++
 }

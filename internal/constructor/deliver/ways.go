@@ -14,23 +14,15 @@ type Way struct{ Name, Reason string }
 // The ways.
 const (
 	Shared = "shared" // in memory that it maps
+	Socket = "socket" // through a socket of the same machine, as there is no such memory
 	Stream = "stream"
 	Calls  = "calls"
 )
 
-// came notes the way of a rank's batches. The first that is asked of a rank may be of none that is here.
+// came notes the way of a rank's batches. The first that is asked of a rank may be of none that is here. The lock is held.
 func (s *Steps) came(r Rank, way Way) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if _, here := s.acked[r]; here {
 		s.ways[r] = way
-	}
-}
-
-// Called notes a rank that asks for steps by calls, unless it has a stream: then it asked for a single one.
-func (s *Steps) Called(r Rank) {
-	if !s.streams.has(r) {
-		s.came(r, Way{Name: Calls})
 	}
 }
 

@@ -25,9 +25,9 @@ func TestWays(t *testing.T) {
 			leave()
 		}
 	}
-	s.Called(Rank{})
-	s.Called(Rank{CP: 3, PP: 2})
-	s.Called(Rank{DP: 9})
+	s.Delivered(Rank{}, Way{Name: Calls}, 0)
+	s.Delivered(Rank{CP: 3, PP: 2}, Way{Name: Calls}, 0)
+	s.Delivered(Rank{DP: 9}, Way{Name: Calls}, 0)
 	all := s.Usage().Ways
 	if len(all) != 3 || all[0].Way != Shared || all[0].Ranks != 10 || len(all[0].First) != maxAbsent ||
 		all[1].Way != Stream || all[1].Reason != "it is elsewhere" || all[1].Ranks != 1 || all[2].Way != Calls || all[2].Ranks != 1 {
@@ -40,8 +40,8 @@ func TestWaysElsewhere(t *testing.T) {
 	s, mesh := New(), &pb.Mesh{Dp: 2, Cp: 1, Pp: 1, Tp: 1}
 	s.Take(&pb.ConstructorJob{Mesh: mesh, Buckets: []uint32{0, 1}}, 100)
 	s.Restart(&pb.Restart{Generation: 1})
-	s.Called(Rank{})
-	s.Called(Rank{DP: 1})
+	s.Delivered(Rank{}, Way{Name: Calls}, 0)
+	s.Delivered(Rank{DP: 1}, Way{Name: Calls}, 0)
 	if all := s.Usage().Ways; len(all) != 1 || all[0].Ranks != 2 {
 		t.Fatalf("ways of two ranks: %v", all)
 	}

@@ -170,7 +170,7 @@ func (s Service) ways(b *strings.Builder) {
 }
 
 // wayNames are the ways of delivery in words.
-var wayNames = map[string]string{"shared": "shared memory", "stream": "a stream", "calls": "a call for each step"}
+var wayNames = map[string]string{"shared": "shared memory", "socket": "a socket, without shared memory", "stream": "a stream", "calls": "a call for each step"}
 
 // ranks are the DP ranks that it serves, in words.
 func (c *Constructor) ranks() string {

@@ -73,7 +73,8 @@ def connect(
     access_key_file: path of the service's access key; default $MILLRACE_ACCESS_KEY_FILE,
         or the key itself in $MILLRACE_ACCESS_KEY, or what a service of the same user on
         this machine has left.
-    way: how batches come: "shared", in memory of a constructor on this machine, "stream", on one
+    way: how batches come: "shared", in memory of a constructor on this machine, or through its
+        socket while there is no such memory (its status says so, and why), "stream", on one
         stream for all steps, or "calls", by a call for each. Default the best that is possible.
         It decides no byte of them.
     shared_dir: folder of the constructor's socket as this process sees it; "none" maps no
