@@ -6,15 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/preview"
 	"github.com/millrace-data/millrace/internal/profile"
+	"github.com/millrace-data/millrace/internal/sourceloader"
 	"github.com/millrace-data/millrace/internal/sourceloader/store"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 	"github.com/millrace-data/millrace/jobspec"
 )
 
 // counts are what of a source does not depend on the machine.
 func counts(s *profile.Source) string {
-	text := fmt.Sprintf("%s %s records=%d samples=%d tokens=%d bytes=%d block=%d blocks=%d:", s.Name, s.Recipe[:4], s.Records, s.Samples, s.Tokens, s.Bytes, s.BlockBytes, s.Blocks)
+	text := fmt.Sprintf("%s %s records=%d skipped=%d samples=%d tokens=%d bytes=%d block=%d blocks=%d:", s.Name, s.Recipe[:4], s.Records, s.Skipped, s.Samples, s.Tokens, s.Bytes, s.BlockBytes, s.Blocks)
 	for _, st := range s.Stages {
 		text += fmt.Sprintf(" %s=%d", st.Name, st.Bytes)
 	}
@@ -37,8 +40,8 @@ func TestProfile(t *testing.T) {
 name: demo
 sources:
   - {name: native, files: /d, chunk_bytes: 1KiB, bad_records: skip, transforms: [{filter: n < 200}, {tokenize: bytes}, {append_eod: {}}]}
-  - {name: functions, files: /d, transforms: [{filter: n < 200}, {python: "m:twice"}, {replace: {pattern: a, with: A}}, {tokenize: bytes}]}
-  - {name: small, files: /d/0.jsonl, transforms: [{tokenize: bytes}]}
+  - {name: functions, files: /d, bad_records: skip, transforms: [{filter: n < 200}, {python: "m:twice"}, {replace: {pattern: a, with: A}}, {tokenize: bytes}]}
+  - {name: small, files: /d/0.jsonl, bad_records: skip, transforms: [{tokenize: bytes}]}
 mix: {weights: {native: 1, functions: 1, small: 1}}
 batch: {sequence_length: 16, sequences: 1}
 `), "/")
@@ -76,7 +79,7 @@ batch: {sequence_length: 16, sequences: 1}
 	want := []string{
 		"functions records=400 open= read= decode= transforms[0].filter= python transforms[3].replace= transforms[4].tokenize= samples=",
 		"native records=400 open= read= decode= transforms[1].filter= transforms[2].tokenize= transforms[3].append_eod= samples=",
-		"small records=301 open= read= decode= transforms[1].tokenize= samples=",
+		"small records=301 skipped=1 open= read= decode= transforms[1].tokenize= samples=",
 	}
 	for i, line := range before {
 		for _, word := range strings.Fields(want[i]) {
@@ -87,5 +90,34 @@ batch: {sequence_length: 16, sequences: 1}
 	}
 	if strings.Contains(before[1], "samples=400") {
 		t.Errorf("a filter took out a third: %s", before[1])
+	}
+}
+
+// TestProfileBad: a record on which the job stops stops the measurement with the words of a loader, whichever step it comes to.
+func TestProfileBad(t *testing.T) {
+	t.Parallel()
+	var st store.Memory
+	st.Put("d/json.jsonl", []byte(`{"n":1,"text":"ab"}`+"\nno JSON\n"))
+	st.Put("d/type.jsonl", []byte(`{"n":1,"text":"ab"}`+"\n"+`{"n":"x","text":"ab"}`+"\n"))
+	for _, file := range []string{"json", "type"} {
+		for _, step := range []string{"", `{python: "m:twice"}, `} {
+			job, findings := jobspec.Parse("demo.yaml", []byte(`
+name: demo
+sources: [{name: s, files: /d/`+file+`.jsonl, transforms: [{filter: n < 200}, `+step+`{tokenize: bytes}]}]
+batch: {sequence_length: 16, sequences: 1}
+`), "/")
+			if err := findings.Err(); err != nil {
+				t.Fatal(err)
+			}
+			src, err := sourceloader.Open(t.Context(), &st, job, 0, transform.NewShared(job.Seed, doubling))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, want := src.Read(t.Context(), &st, src.Chain.Worker(), 0, sourceloader.Bans{})
+			_, err = preview.Profile(t.Context(), &st, doubling, job, preview.ProfileOptions{Records: 400, Workers: 1})
+			if want == nil || err == nil || fault.ClassOf(err) != fault.User || err.Error() != want.Error() {
+				t.Errorf("%s, %s: %v, a loader says %v", file, step, err, want)
+			}
+		}
 	}
 }

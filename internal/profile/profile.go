@@ -31,6 +31,7 @@ type Source struct {
 	Name    string  `json:"name"`
 	Recipe  string  `json:"recipe"` // of its records: costs of another chain are no costs of this one
 	Records int64   `json:"records"`
+	Skipped int64   `json:"records_skipped,omitempty"` // of them, bad ones that were left out; of a service that runs, its status has them
 	Samples int64   `json:"samples"`
 	Tokens  int64   `json:"tokens"`
 	Bytes   int64   `json:"bytes_read"`            // of files, for these records
@@ -106,7 +107,8 @@ func (p *Profile) Add(more Source) {
 		s.Stages = slices.Clone(more.Stages)
 		return
 	}
-	s.Records, s.Samples, s.Tokens, s.Bytes = s.Records+more.Records, s.Samples+more.Samples, s.Tokens+more.Tokens, s.Bytes+more.Bytes
+	s.Records, s.Skipped = s.Records+more.Records, s.Skipped+more.Skipped
+	s.Samples, s.Tokens, s.Bytes = s.Samples+more.Samples, s.Tokens+more.Tokens, s.Bytes+more.Bytes
 	s.CPU, more.CPU = cmp.Or(s.CPU, s.Seconds*more.Busy()), cmp.Or(more.CPU, more.Seconds*s.Busy()) // where one does not know it
 	s.Seconds, s.CPU = s.Seconds+more.Seconds, s.CPU+more.CPU
 	for _, st := range more.Stages {
@@ -148,7 +150,8 @@ func (p *Profile) Fade(records int64) {
 		}
 		f := float64(records) / float64(s.Records)
 		part := func(n int64) int64 { return int64(float64(n) * f) }
-		s.Records, s.Samples, s.Tokens, s.Bytes = records, part(s.Samples), part(s.Tokens), part(s.Bytes)
+		s.Records, s.Skipped = records, part(s.Skipped)
+		s.Samples, s.Tokens, s.Bytes = part(s.Samples), part(s.Tokens), part(s.Bytes)
 		s.Seconds, s.CPU = s.Seconds*f, s.CPU*f
 		for k := range s.Stages {
 			s.Stages[k].Seconds *= f
@@ -185,6 +188,11 @@ func (p *Profile) String() string {
 		}
 	}
 	w.Flush()
+	for i := range p.Sources {
+		if s := &p.Sources[i]; s.Skipped > 0 {
+			fmt.Fprintf(&b, "source %s: %d of %d records are bad and were left out, as bad_records says\n", s.Name, s.Skipped, s.Records)
+		}
+	}
 	return b.String()
 }
 

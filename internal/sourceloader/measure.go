@@ -23,8 +23,9 @@ import (
 const measuredChunks = 8
 
 // Measure reads about n records of the source, the first ones of the chunks that come first in its order, and
-// returns what they cost: the same records for the same job, whoever measures. The recipe is left to who has the job's spec. Those that the source cannot
-// use cost their time and give no sample. It keeps its thread until it returns, and may run beside others.
+// returns what they cost: the same records for the same job, whoever measures. The recipe is left to who has the job's spec. A record that cannot
+// be used is the error of a loader that reads it, or is left out, as the source's policy has it: then it costs its time and gives no sample.
+// It keeps its thread until it returns, and may run beside others.
 func (s *Source) Measure(ctx context.Context, st store.Store, n int64) (*profile.Source, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -51,6 +52,7 @@ type measuring struct {
 	store  *timedStore
 	stages []stage
 	worker *transform.Worker
+	file   int // that is read
 	found  profile.Source
 	clock  stepClock
 	left   int64         // records that may be read yet
@@ -95,6 +97,7 @@ func (m *measuring) chunk(ctx context.Context, chunk, n int64) error {
 
 func (m *measuring) unit(ctx context.Context, unit order.Unit, n int64) error {
 	began := time.Now()
+	m.file = unit.File
 	r, err := m.source.OpenUnit(ctx, m.store, unit, 0)
 	if err != nil {
 		return err
@@ -147,10 +150,20 @@ func (m *measuring) record(ctx context.Context, rec *format.Record, batch *forma
 	given := m.bytes
 	_, err := m.worker.Apply(ctx, rec, m.sample)
 	m.clock.step(samplesStage, int(m.bytes-given))
-	if err != nil && fault.ClassOf(err) == fault.User {
-		return nil
+	if err != nil {
+		return m.refuse(rec, err)
 	}
-	return err
+	return nil
+}
+
+// refuse leaves a bad record out, if the policy allows that.
+func (m *measuring) refuse(rec *format.Record, err error) error {
+	err = inFile(m.source.Manifest.Files[m.file].URI, m.source.Format, rec, err)
+	if !transform.Skips(m.source.Spec, err) {
+		return err
+	}
+	m.found.Skipped++
+	return nil
 }
 
 // batch puts what the first stage gave through the others.
@@ -165,7 +178,7 @@ func (m *measuring) batch(ctx context.Context, batch *format.Batch) error {
 		for _, k := range st.segments {
 			var err error
 			if batch, _, err = m.worker.Pass(ctx, k, batch); err != nil {
-				return err
+				return inFile(m.source.Manifest.Files[m.file].URI, m.source.Format, &format.Record{}, err)
 			}
 		}
 		m.worker.Watch(m.clock.step)
@@ -176,7 +189,7 @@ func (m *measuring) batch(ctx context.Context, batch *format.Batch) error {
 	}
 	m.clock.at = time.Now()
 	given := m.bytes
-	_, err := m.worker.End(batch, m.sample, func(*format.Record, error) error { return nil })
+	_, err := m.worker.End(batch, m.sample, m.refuse)
 	m.clock.step(samplesStage, int(m.bytes-given))
 	return err
 }
