@@ -47,6 +47,7 @@ const (
 	PlanHeld
 	HoldupTime
 	TrainersWaitShare
+	StallBy
 	PlannerEpoch
 	PlannerGeneration
 	PlannerStale
@@ -172,6 +173,7 @@ var Metrics = [count]Metric{
 
 	HoldupTime:              {"millrace.holdup.time", Counter, "s", []string{JobName, "cause", "name"}, "Time by what held the next step up: trainers (the service has done all that it may), source, constructor, log, planner or member, and which source."},
 	TrainersWaitShare:       {"millrace.trainers.wait_share", Gauge, "1", []string{JobName}, "Share of the last 10 s in which trainers stood still for data, by their own clocks, the mean over ranks."},
+	StallBy:                 {"millrace.stall", Gauge, "", []string{JobName, "cause"}, "1 for the cause of the line `stall:` of the status, 0 for the others: trainers (they wait for nothing), rank (they wait for one of them), source, loader, constructor, log, planner, member or delivery."},
 	RankWait:                {"millrace.rank.wait", Counter, "s", []string{"constructor", "rank"}, "Time that a rank's trainer stood still for data, by its own clock; begins again where another constructor serves the rank."},
 	ConstructorAssembleTime: {"millrace.constructor.assemble_time", Counter, "s", []string{"constructor"}, "Time that a constructor spent on laying out steps and decoding their images."},
 	CertificateEnds:         {"millrace.tls.certificate_ends", Gauge, "s", nil, "Unix time at which the TLS certificate of the process ends, or that of its authority, whichever is first; not there without TLS."},

@@ -51,14 +51,17 @@ func TestLost(t *testing.T) {
 			h.Look(steady, 0, now, 0, 0)
 		}
 		h.Judge(&s, &Rejoins{}, 20*time.Second)
-		share := -1.0
-		s.Observe(func(m telemetry.ID, value float64, _ ...string) {
-			if m == telemetry.TrainersWaitShare {
+		share, by := -1.0, ""
+		s.Observe(func(m telemetry.ID, value float64, labels ...string) {
+			switch {
+			case m == telemetry.TrainersWaitShare:
 				share = value
+			case m == telemetry.StallBy && value == 1:
+				by += labels[0]
 			}
 		})
-		if share != c.share || s.Trainers.Lost != c.lost || s.Stall.Cause != c.cause || !strings.Contains(s.Stall.Line, c.says) || (c.says == "") != (s.Stall.Line == "") {
-			t.Errorf("%s: share %v, %d lost, %+v", name, share, s.Trainers.Lost, s.Stall)
+		if share != c.share || by != c.cause || s.Trainers.Lost != c.lost || s.Stall.Cause != c.cause || !strings.Contains(s.Stall.Line, c.says) || (c.says == "") != (s.Stall.Line == "") {
+			t.Errorf("%s: share %v, by %q, %d lost, %+v", name, share, by, s.Trainers.Lost, s.Stall)
 		}
 	}
 }

@@ -16,6 +16,13 @@ func (s *Service) Observe(put telemetry.Observe) {
 	}
 	if s.Joined || s.Trainers.Ranks > 0 { // an alert has something to look at, whoever is lost
 		put(telemetry.TrainersWaitShare, s.Trainers.Share)
+		for _, cause := range causes {
+			is := 0.0
+			if cause == s.Stall.Cause {
+				is = 1
+			}
+			put(telemetry.StallBy, is, cause)
+		}
 	}
 	put(telemetry.PlannerEpoch, float64(s.Epoch))
 	put(telemetry.PlannerGeneration, float64(s.Generation))

@@ -52,12 +52,18 @@ type Holdup struct {
 	Text    string  `json:"text,omitempty"` // what exactly, when it did last
 }
 
-// Stall says who waits for whom: trainers for data, or data for trainers.
+// Stall says who waits for whom: trainers for data or for one of them, or data for trainers.
 type Stall struct {
-	Cause string `json:"cause"`          // trainers: all is well, as far as the service goes; rank, source, loader, constructor, log, planner, member, delivery; "" while nothing is known
+	Cause string `json:"cause"`          // one of causes; "" while nothing is known
 	Name  string `json:"name,omitempty"` // which one, where there are several
 	Line  string `json:"line"`           // in words
 }
+
+// causes are those of a stall. trainers: all is well, as far as the service goes.
+var causes = []string{"trainers", byRank, "source", "loader", "constructor", "log", "planner", "member", "delivery"}
+
+// byRank is the cause where the others wait for a rank, or some: they have all data that they may have.
+const byRank = "rank"
 
 // What a stall is said of.
 const (
@@ -90,7 +96,11 @@ func Judge(s *Service) Stall {
 		if t.Ranks > 1 {
 			most = fmt.Sprintf(" (%s %s)", t.MostRank, percent(t.Most))
 		}
-		x.Line = fmt.Sprintf("trainers wait on data, %s of the last 10 s%s: %s", percent(t.Share), most, x.Line)
+		what := "on data"
+		if x.Cause == byRank {
+			what = "for " + cmp.Or(x.Name, "ranks that did not come")
+		}
+		x.Line = fmt.Sprintf("trainers wait %s, %s of the last 10 s%s: %s", what, percent(t.Share), most, x.Line)
 		return x
 	}
 	if !sure {
@@ -217,13 +227,13 @@ func (s *Service) undelivered(top Holdup) Stall {
 		return halted(halt)
 	}
 	if _, names, missing := strings.Cut(top.Text, control.NotAsked); missing {
-		return Stall{"rank", "", "the others wait for ranks that did not come" + names}
+		return Stall{byRank, "", strings.TrimPrefix(names, ": ")}
 	}
 	if x, is := s.starves(); is {
 		return x
 	}
 	if t := s.Trainers; t.Ranks > 1 && t.Least < hardly && t.Least < uneven*t.Most {
-		return Stall{"rank", t.LeastRank, fmt.Sprintf("the others wait for %s, which itself waits %s; as many steps are planned as may be", t.LeastRank, percent(t.Least))}
+		return Stall{byRank, t.LeastRank, fmt.Sprintf("that rank itself waits %s, and as many steps are planned as may be", percent(t.Least))}
 	}
 	if x := s.facts.way; x.Line != "" {
 		return x
