@@ -5095,7 +5095,7 @@ func (x *ConstructorUsage) GetCrowded() uint64 {
 // Delivery is a way in which some ranks get their batches.
 type Delivery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Way           string                 `protobuf:"bytes,1,opt,name=way,proto3" json:"way,omitempty"`       // shared, socket, stream or calls
+	Way           string                 `protobuf:"bytes,1,opt,name=way,proto3" json:"way,omitempty"`       // shared, socket, stream or calls; gone: their lines have ended
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why it is not a better one; may be empty
 	Ranks         uint32                 `protobuf:"varint,3,opt,name=ranks,proto3" json:"ranks,omitempty"`
 	First         []*Coordinates         `protobuf:"bytes,4,rep,name=first,proto3" json:"first,omitempty"` // a few of them

@@ -129,7 +129,7 @@ var Metrics = [count]Metric{
 	MembersWanted:         {"millrace.members_wanted", Gauge, "{member}", []string{JobName, "role"}, "Loaders (shadows among them) and constructors that the job is to have, while the job starts or runs."},
 	MemberSessions:        {"millrace.member.sessions", Counter, "{session}", []string{JobName, "role"}, "Sessions that loaders and constructors began with this planner: what is above their number are reconnects."},
 	RankJoins:             {"millrace.rank.joins", Counter, "{join}", []string{JobName}, "Joins of ranks that this planner granted: what is above their number are reconnects and resumes."},
-	RanksByWay:            {"millrace.rank.ways", Gauge, "{rank}", []string{JobName, "way"}, "Ranks by how batches reach them: shared (memory that they map), socket (of their machine, as there is no such memory), stream, or calls."},
+	RanksByWay:            {"millrace.rank.ways", Gauge, "{rank}", []string{JobName, "way"}, "Ranks by how batches reach them: shared (memory that they map), socket (of their machine, as there is no such memory), stream, or calls; gone: their line has ended, and they have not come back."},
 	Promotions:            {"millrace.shadow.promotions", Counter, "{promotion}", []string{JobName}, "Places of lost loaders that shadows took."},
 	BlocksAskedAgain:      {"millrace.blocks.asked_again", Counter, "{block}", []string{JobName}, "Blocks that loaders were asked to read again, as those that had them were lost."},
 	SourceLag:             {"millrace.source.lag", Gauge, "", []string{JobName, "source"}, "How far a source is behind the schedule, in the mix's unit: tokens or samples."},

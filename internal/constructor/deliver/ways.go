@@ -17,6 +17,7 @@ const (
 	Socket = "socket" // through a socket of the same machine, as there is no such memory
 	Stream = "stream"
 	Calls  = "calls"
+	Gone   = "gone" // in none: its line has ended, and it has not come back
 )
 
 // came notes the way of a rank's batches. The first that is asked of a rank may be of none that is here. The lock is held.
@@ -38,6 +39,9 @@ func (s *Steps) waysOf() (all []*pb.Delivery) {
 	groups := map[Way]*pb.Delivery{}
 	for _, r := range slices.SortedFunc(maps.Keys(s.ways), Rank.compare) {
 		way := s.ways[r]
+		if way.Name != Calls && !s.streams.has(r) {
+			way = Way{Name: Gone}
+		}
 		g := groups[way]
 		if g == nil {
 			g = &pb.Delivery{Way: way.Name, Reason: way.Reason}

@@ -6,7 +6,8 @@ import (
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
-// TestWays: ranks are grouped by how they get their batches; a single step by a call changes nothing.
+// TestWays: ranks are grouped by how they get their batches; a single step by a call changes nothing; one whose line has
+// ended is gone until it comes back.
 func TestWays(t *testing.T) {
 	s := New()
 	s.Take(&pb.ConstructorJob{Mesh: &pb.Mesh{Dp: 1, Cp: 4, Pp: 3, Tp: 1}, Buckets: []uint32{0}}, 100)
@@ -24,6 +25,9 @@ func TestWays(t *testing.T) {
 		} else {
 			leave()
 		}
+	}
+	if all := s.Usage().Ways; len(all) != 3 || all[2].Way != Gone || all[2].Reason != "" || all[2].Ranks != 1 || RankOf(all[2].First[0]) != (Rank{CP: 3, PP: 2}) {
+		t.Errorf("the line of one has ended: %v", all)
 	}
 	s.Delivered(Rank{}, Way{Name: Calls}, 0)
 	s.Delivered(Rank{CP: 3, PP: 2}, Way{Name: Calls}, 0)

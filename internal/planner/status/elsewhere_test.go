@@ -18,7 +18,7 @@ func TestElsewhere(t *testing.T) {
 	}
 	says := map[control.Session]*pb.ConstructorUsage{
 		1: {Ways: []*pb.Delivery{{Way: "stream", Ranks: 1, First: []*pb.Coordinates{{Dp: 0}}}}},
-		2: {Ways: []*pb.Delivery{{Way: "shared", Ranks: 9, First: []*pb.Coordinates{{Dp: 0}, {Dp: 1}}}}},
+		2: {Ways: []*pb.Delivery{{Way: "shared", Ranks: 9, First: []*pb.Coordinates{{Dp: 0}, {Dp: 1}}}, {Way: "gone", Ranks: 1, First: []*pb.Coordinates{{Dp: 1, Tp: 1}}}}},
 		3: {Ways: []*pb.Delivery{{Way: "shared", Ranks: 1, First: []*pb.Coordinates{{Dp: 1}}}}},
 		4: {Ways: []*pb.Delivery{{Way: "calls", Ranks: 10, First: []*pb.Coordinates{{}, {Dp: 1}, {Dp: 2}}}, {Way: "stream", Ranks: 1, First: []*pb.Coordinates{{Dp: 1}}}}},
 	}
@@ -30,6 +30,7 @@ func TestElsewhere(t *testing.T) {
 		"constructor s7 is on node 7, as it says, which has no ranks: with --ranks-per-node 8 nodes 0 to 1 have; it serves what is left",
 		"c9: ranks by a stream: 1: rank dp=0",
 		"s1: ranks by shared memory: 8: rank dp=1",
+		"s1: ranks that are gone: 1: rank dp=1 cp=0 pp=0 tp=1\n",
 		"s2: ranks by a call for each step: 7\n", // those that it named are served elsewhere
 	} {
 		if !strings.Contains(page, want) {

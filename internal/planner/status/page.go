@@ -154,7 +154,7 @@ func (s Service) members(w io.Writer) {
 func (s Service) ways(b *strings.Builder) {
 	for _, c := range s.Constructors {
 		for _, x := range c.Ways {
-			fmt.Fprintf(b, "%s: ranks by %s: %d", c.ID, wayNames[x.Way], x.Ranks)
+			fmt.Fprintf(b, "%s: ranks %s: %d", c.ID, wayNames[x.Way], x.Ranks)
 			if x.Reason != "" {
 				fmt.Fprintf(b, ", since %s", x.Reason)
 			}
@@ -170,7 +170,7 @@ func (s Service) ways(b *strings.Builder) {
 }
 
 // wayNames are the ways of delivery in words.
-var wayNames = map[string]string{"shared": "shared memory", "socket": "a socket, without shared memory", "stream": "a stream", "calls": "a call for each step"}
+var wayNames = map[string]string{"shared": "by shared memory", "socket": "by a socket, without shared memory", "stream": "by a stream", "calls": "by a call for each step", "gone": "that are gone"}
 
 // ranks are the DP ranks that it serves, in words.
 func (c *Constructor) ranks() string {

@@ -162,7 +162,7 @@ type Constructor struct {
 	Trainers       Trainers `json:"trainers"`       // of its ranks
 }
 
-// Way is how some ranks get their batches: shared, socket, stream or calls.
+// Way is how some ranks get their batches: shared, socket, stream or calls; or gone: the lines of these have ended.
 type Way struct {
 	Way    string   `json:"way"`
 	Reason string   `json:"reason,omitempty"` // why not in a better way
