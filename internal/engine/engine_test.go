@@ -230,16 +230,20 @@ func TestChecks(t *testing.T) {
 	defer stop()
 	process := func(context.Context, []Partition, *Output) error { return nil }
 	for want, stages := range map[string][]Stage{
-		"at least one stage":    nil,
-		"have a Process":        {{Name: "read", Needs: oneCPU, Partition: 1}, {Name: "x", Partition: 1}},
-		"but stages follow":     {{Name: "read", Needs: oneCPU, Sink: true}, {Name: "x", Process: process, Partition: 1}},
-		"no size of partitions": {{Name: "read", Needs: oneCPU}},
-		`of "gpu"`:              {{Name: "read", Needs: map[string]schedule.Amount{"gpu": 1}, Partition: 1}},
-		"needs no slot":         {{Name: "read", Partition: 1}},
+		"at least one stage": nil,
+		"have a Process":     {{Name: "read", Needs: oneCPU, Partition: 1}, {Name: "x", Partition: 1}},
+		"but stages follow":  {{Name: "read", Needs: oneCPU, Sink: true}, {Name: "x", Process: process, Partition: 1}},
+		"partitions of -1":   {{Name: "read", Needs: oneCPU, Partition: -1}},
+		`of "gpu"`:           {{Name: "read", Needs: map[string]schedule.Amount{"gpu": 1}, Partition: 1}},
+		"needs no slot":      {{Name: "read", Partition: 1}},
 	} {
 		if _, err := e.Pipeline(stages); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+	p, err := e.Pipeline([]Stage{{Name: "read", Needs: oneCPU}})
+	if err != nil || p.stages[0].Partition != DefaultPartition {
+		t.Errorf("a stage that leaves the size of partitions out: %v", err)
 	}
 	if _, err := New(Options{}); err == nil {
 		t.Error("an executor without limit and slots")

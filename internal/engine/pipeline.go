@@ -34,6 +34,7 @@ type Pipeline struct {
 // Pipeline returns a pipeline of these stages.
 func (e *Executor) Pipeline(stages []Stage) (*Pipeline, error) {
 	names := e.known()
+	stages = withDefaults(stages)
 	if err := checkStages(stages, names); err != nil {
 		return nil, err
 	}

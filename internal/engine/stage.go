@@ -18,7 +18,7 @@ type Stage struct {
 	Name string
 	// Needs are the slots that one task takes, by the name of the resource.
 	Needs map[string]schedule.Amount
-	// Partition is the target size of what a task gives. Tasks cut by it and by nothing else,
+	// Partition is the target size of what a task gives; 0 is DefaultPartition. Tasks cut by it and by nothing else,
 	// so that the same input gives the same partitions; only one record may be larger.
 	Partition int64
 	// Ratio is the most bytes given for each byte taken, in thousandths; 0 means 1000.
@@ -38,7 +38,8 @@ type Stage struct {
 	// Validate says what is wrong with the stage, before any work; nil if nothing can be. Its error is that of
 	// Executor.Pipeline.
 	Validate func() error
-	// Setup makes a worker ready for the stage: once on each, before its first task of the stage there. It may be nil.
+	// Setup makes a worker, which is a node with its slots, ready for the stage: once on each, before its first task of the stage
+	// there. It may be nil. What each process on it needs is that process's to do.
 	// Its error is that of the task, which is lost or ends the run, and Setup is called again for the next one.
 	Setup func(ctx context.Context, on *Worker) error
 	// Sink says that tasks of this stage, the last one, give nothing.
@@ -49,6 +50,9 @@ type Stage struct {
 	// An error of class fault.Lost has the task run again, unless it is fault.ErrTried; every other ends the run.
 	Process func(ctx context.Context, in []Partition, out *Output) error
 }
+
+// DefaultPartition is the target size of what tasks give, in bytes.
+const DefaultPartition = 128 << 20
 
 // Source is a task of the first stage: a place in files, which can be read again.
 type Source struct {
@@ -67,6 +71,17 @@ type Work struct {
 // All is Stage.Gather of all source tasks of a run.
 const All = -1
 
+// withDefaults returns the stages with what was left out.
+func withDefaults(stages []Stage) []Stage {
+	stages = slices.Clone(stages)
+	for i := range stages {
+		if s := &stages[i]; s.Partition == 0 && !s.Sink {
+			s.Partition = DefaultPartition
+		}
+	}
+	return stages
+}
+
 func checkStages(stages []Stage, names map[string]int) error {
 	if len(stages) == 0 {
 		return fmt.Errorf("engine: a pipeline has at least one stage")
@@ -84,8 +99,8 @@ func checkStages(stages []Stage, names map[string]int) error {
 			return fmt.Errorf("engine: stage %q gathers %d source tasks: give 1 or more, or All, to a stage behind the first that does not merge", s.Name, s.Gather)
 		case s.Gather != 0 && slices.ContainsFunc(stages[:i], func(s Stage) bool { return s.Gather != 0 }):
 			return fmt.Errorf("engine: stage %q gathers what was gathered already: one stage of a pipeline can", s.Name)
-		case s.Partition <= 0 && !s.Sink:
-			return fmt.Errorf("engine: stage %q has no size of partitions", s.Name)
+		case s.Partition < 0:
+			return fmt.Errorf("engine: stage %q gives partitions of %d bytes: give 1 or more, or 0 for the default", s.Name, s.Partition)
 		}
 		if s.Validate != nil {
 			if err := s.Validate(); err != nil {
