@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/millrace-data/millrace/internal/formats"
 )
@@ -133,10 +132,8 @@ func (d *decoder) normalise(weights map[string]float64, at string) {
 }
 
 // deriveChain writes out the steps that a source leaves to the default. It runs
-// after the rules, whose findings count the steps as they are written. It returns the place of
-// a step that it put between those, -1 if there is none.
-func deriveChain(s *Source) (added int) {
-	added = -1
+// after the rules, whose findings count the steps as they are written.
+func deriveChain(s *Source) {
 	switch {
 	case slices.ContainsFunc(s.Transforms, func(t Transform) bool { return t != nil && OperatorOf(t.Operator()).begins }):
 	case s.Transforms == nil && s.looksLike(formats.Megatron):
@@ -160,24 +157,25 @@ func deriveChain(s *Source) (added int) {
 			}
 		}
 		s.Transforms = slices.Insert(s.Transforms, at, Transform(text))
-		added = at
+		s.Implied = at + 1
 	}
-	return added
 }
 
-// asWritten names a field of a source by the number that its step has in the spec. A step that
-// is not there has the place of the chain.
-func asWritten(field string, added int) string {
-	rest, ok := strings.CutPrefix(field, "transforms[")
-	number, rest, closed := strings.Cut(rest, "]")
-	k, err := strconv.Atoi(number)
+// StepField names step k of the chain as who wrote the spec counts: transforms[1].tokenize. The step
+// that is not written has the place of the chain.
+func (s *Source) StepField(k int) string {
+	written := k
 	switch {
-	case added < 0 || !ok || !closed || err != nil || k < added:
-		return field
-	case k == added:
+	case s.Implied > 0 && k == s.Implied-1:
 		return "transforms"
+	case s.Implied > 0 && k >= s.Implied:
+		written--
 	}
-	return itemField("transforms", k-1) + rest
+	field := itemField("transforms", written)
+	if t := s.Transforms[k]; t != nil {
+		field += "." + t.Operator()
+	}
+	return field
 }
 
 // looksLike reports whether the source is of a format, by name or, without

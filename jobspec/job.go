@@ -70,6 +70,10 @@ type Source struct {
 	Limit       int64 // at most this many samples per epoch; 0 = all
 	MaxRecord   int64 // bytes of a record, and of its text; 0 = 64 MiB, see Skips
 	MaxElements int   // elements of the lists in one column of a record; 0 = 1 Mi, see Skips
+
+	// Implied is the number, from 1, of the step in Transforms that the spec leaves to the default, between steps that
+	// it has; 0: none. It is no field of a spec, and decides nothing but how errors count the steps: see StepField.
+	Implied int
 }
 
 // LongestSample returns the tokens of a sample at most: those of a row, or of the

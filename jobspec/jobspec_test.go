@@ -41,6 +41,7 @@ func TestDefaults(t *testing.T) {
 			Name: "a", Files: []string{"a.txt"}, ChunkBytes: 1 << 20,
 			Transforms: []Transform{Text("{text}"), &Tokenize{Encoding: "bytes"}, &AppendEOD{ID: 256}},
 			Long:       Long{"split", 128}, Shuffle: Shuffle{true, 4}, BadRecords: BadRecords{"stop", 100, 10_000, 0},
+			Implied: 1,
 		}},
 		Mix:       Mix{Unit: "tokens", Stages: []Stage{{Ramp: "none", Weights: map[string]float64{"a": 1}}}, Exhausted: "stop", Grain: "step", Draw: "deficit", Feedback: Feedback{"none", 10, 100, 10}},
 		Batch:     Batch{SequenceLength: 128, Sequences: 4, MicrobatchSize: 1, Packing: true},
@@ -445,7 +446,7 @@ func checkRoundTrip(t *testing.T, job *Job) {
 	if err := findings.Err(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if !reflect.DeepEqual(back, job) {
+	if !reflect.DeepEqual(back, written(job)) {
 		t.Fatalf("got  %+v\nwant %+v\n%s", back, job, text)
 	}
 	if string(back.YAML()) != string(text) || back.Identity() != job.Identity() {

@@ -137,20 +137,14 @@ func build(r *report, src []byte, dir string, o options) *Job {
 	if o.files {
 		job.checkFiles(r)
 	}
-	added := make([]int, len(job.Sources)) // steps that are not written
 	for i := range job.Sources {
-		added[i] = deriveChain(&job.Sources[i])
+		deriveChain(&job.Sources[i])
 	}
 	if o.source != nil {
-		c.sources(o.source, added)
+		c.sources(o.source)
 	}
 	if o.data != nil && r.count[false] == 0 {
 		for _, f := range o.data(job) {
-			for i := range job.Sources {
-				if rest, ok := strings.CutPrefix(f.Field, itemField("sources", i)+"."); ok {
-					f.Field = itemField("sources", i) + "." + asWritten(rest, added[i])
-				}
-			}
 			r.found(f.Field, f)
 		}
 	}
@@ -158,14 +152,14 @@ func build(r *report, src []byte, dir string, o options) *Job {
 }
 
 // sources has each source looked at that has no error yet.
-func (c *checker) sources(check func(*Job, int) Findings, added []int) {
+func (c *checker) sources(check func(*Job, int) Findings) {
 	for i := range c.job.Sources {
 		at := itemField("sources", i)
 		if !c.sound(at, "batch.sequence_length", "batch.context_split") {
 			continue
 		}
 		for _, f := range check(c.job, i) {
-			c.found(at+"."+asWritten(f.Field, added[i]), f)
+			c.found(at+"."+f.Field, f)
 		}
 	}
 }
@@ -190,7 +184,7 @@ func (j *Job) checkFiles(r *report) {
 		}
 		for k, t := range s.Transforms {
 			if step, ok := t.(located); ok {
-				step.locate(r, fmt.Sprintf("%s.transforms[%d].%s", at, k, t.Operator()))
+				step.locate(r, at+"."+s.StepField(k))
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // YAML prints the job back with all defaults filled in. Parse of the result,
-// with the same folder, gives an equal job.
+// with the same folder, gives an equal job, whose steps are all written (Source.Implied).
 func (j *Job) YAML() []byte {
 	p := printer{}
 	p.object(&specObject, reflect.ValueOf(j).Elem(), 0)

@@ -3229,6 +3229,7 @@ type Assignment struct {
 	MaxRecord      uint64                 `protobuf:"varint,14,opt,name=max_record,json=maxRecord,proto3" json:"max_record,omitempty"`                  // bytes; 0: the default, and a longer record ends the job
 	MaxElements    uint32                 `protobuf:"varint,15,opt,name=max_elements,json=maxElements,proto3" json:"max_elements,omitempty"`            // of a list; 0: the default, and a longer list ends the job
 	DataRoots      []string               `protobuf:"bytes,16,rep,name=data_roots,json=dataRoots,proto3" json:"data_roots,omitempty"`                   // those of roots that all but its Python functions and interpreters must be in; none: roots
+	Implied        uint32                 `protobuf:"varint,17,opt,name=implied,proto3" json:"implied,omitempty"`                                       // the number, from 1, of the step that the spec leaves to the default: errors count the others; 0: none
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3373,6 +3374,13 @@ func (x *Assignment) GetDataRoots() []string {
 		return x.DataRoots
 	}
 	return nil
+}
+
+func (x *Assignment) GetImplied() uint32 {
+	if x != nil {
+		return x.Implied
+	}
+	return 0
 }
 
 // TransformStep is a step of a source's chain.
@@ -8934,7 +8942,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x0epython_workers\x18\x06 \x01(\rR\rpythonWorkers\x12\x1f\n" +
 	"\vspill_bytes\x18\b \x01(\x04R\n" +
 	"spillBytes\x12!\n" +
-	"\fworker_pools\x18\a \x03(\tR\vworkerPools\"\xef\x03\n" +
+	"\fworker_pools\x18\a \x03(\tR\vworkerPools\"\x89\x04\n" +
 	"\n" +
 	"Assignment\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x14\n" +
@@ -8958,7 +8966,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"max_record\x18\x0e \x01(\x04R\tmaxRecord\x12!\n" +
 	"\fmax_elements\x18\x0f \x01(\rR\vmaxElements\x12\x1d\n" +
 	"\n" +
-	"data_roots\x18\x10 \x03(\tR\tdataRoots\"\xc8\x02\n" +
+	"data_roots\x18\x10 \x03(\tR\tdataRoots\x12\x18\n" +
+	"\aimplied\x18\x11 \x01(\rR\aimplied\"\xc8\x02\n" +
 	"\rTransformStep\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x12\x18\n" +
 	"\x06tokens\x18\x02 \x01(\tH\x00R\x06tokens\x12\x18\n" +

@@ -25,6 +25,7 @@ func assigned(a *pb.Assignment) jobspec.Source {
 		Shuffle:    jobspec.Shuffle{Enabled: a.Shuffle, Block: int(a.ShuffleBlock)},
 		BadRecords: jobspec.BadRecords{Policy: "stop"},
 		MaxRecord:  int64(a.MaxRecord), MaxElements: int(a.MaxElements),
+		Implied: int(a.Implied),
 	}
 	if a.SkipBadRecords {
 		s.BadRecords.Policy = "skip"
@@ -86,6 +87,9 @@ func (l *Loader) goOn(job *pb.LoaderJob) error {
 	was, is := proto.CloneOf(l.job), proto.CloneOf(job)
 	for _, j := range []*pb.LoaderJob{was, is} {
 		j.BufferBytes, j.DiskBytes, j.PythonWorkers, j.SpillBytes, j.WorkerPools = 0, 0, 0, 0, nil // what this process was started with stays
+		for _, a := range j.Sources {
+			a.Implied = 0 // a planner of a version before does not say it
+		}
 	}
 	if !proto.Equal(was, is) {
 		return fault.Lostf("the planner at %s has another job by now: start loader %s again for it", l.opts.Planner, l.opts.ID)

@@ -117,7 +117,7 @@ topology: {cp: 2}
 func TestUnknownStep(t *testing.T) {
 	l := loaderOf(t, "", 3)
 	a := proto.CloneOf(l.job.Sources[0])
-	a.Source = 1
+	a.Source, a.Implied = 1, 0
 	for i, step := range []*pb.TransformStep{
 		{},
 		{Step: &pb.TransformStep_Operator{Operator: &pb.OperatorStep{Name: "fold", Fields: []byte("{}")}}},

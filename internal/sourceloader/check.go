@@ -22,7 +22,7 @@ func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared 
 	spec := job.ResolvedSources()[i]
 	chain, err := transform.Compile(spec, job.LongestSample(), shared)
 	if step, ok := errors.AsType[*transform.StepError](err); ok {
-		return failed(step.Field(), step.Err.Error(), err)
+		return failed(step.Field, step.Err.Error(), err)
 	}
 	if err != nil {
 		return failed("transforms", err.Error(), err)

@@ -28,6 +28,7 @@ func Assignment(job *jobspec.Job, i int, source jobspec.Source) *pb.Assignment {
 		Source: uint32(i), Name: s.Name, Files: s.Files, Format: s.Format, ChunkBytes: uint64(s.ChunkBytes), Keep: s.Keep,
 		LongRule: s.Long.Rule, LongMax: uint32(s.Long.Max), Shuffle: s.Shuffle.Enabled, ShuffleBlock: uint32(s.Shuffle.Block),
 		SkipBadRecords: s.BadRecords.Policy == "skip", MaxRecord: uint64(s.MaxRecord), MaxElements: uint32(s.MaxElements),
+		Implied: uint32(s.Implied),
 	}
 	for _, t := range s.Transforms {
 		out.Transforms = append(out.Transforms, transform(t))

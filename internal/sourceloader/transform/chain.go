@@ -40,7 +40,8 @@ type Chain struct {
 
 // step is a step with its name in errors.
 type step struct {
-	label string
+	label string // as errors name it
+	place string // in the whole chain
 	run   func(w *Worker, rec *format.Record) (bool, error)
 }
 
@@ -66,7 +67,7 @@ func Compile(src jobspec.Source, sequenceLength int, shared *Shared) (*Chain, er
 	c.chain.room = c.shared.Room
 	for i, t := range src.Transforms {
 		if err := c.transform(i, t); err != nil {
-			return nil, fmt.Errorf("source %q: %w", src.Name, &StepError{i, t, err})
+			return nil, fmt.Errorf("source %q: %w", src.Name, &StepError{src.StepField(i), err})
 		}
 		if i > 0 && i == c.handOver {
 			if err := c.handsOver(c.label); err != nil {
@@ -88,21 +89,12 @@ func Compile(src jobspec.Source, sequenceLength int, shared *Shared) (*Chain, er
 
 // StepError is an error of one step of a chain that does not compile.
 type StepError struct {
-	Index int               // in the chain
-	Step  jobspec.Transform // nil: one that this version does not have
+	Field string // of the source: transforms[1].tokenize
 	Err   error
 }
 
 // Error names the step.
-func (e *StepError) Error() string { return fmt.Sprintf("transforms[%d]: %v", e.Index, e.Err) }
-
-// Field is the step's field of the source: transforms[1].tokenize.
-func (e *StepError) Field() string {
-	if e.Step == nil {
-		return fmt.Sprintf("transforms[%d]", e.Index)
-	}
-	return fmt.Sprintf("transforms[%d].%s", e.Index, e.Step.Operator())
-}
+func (e *StepError) Error() string { return fmt.Sprintf("%s: %v", e.Field, e.Err) }
 
 // Unwrap returns the step's own error.
 func (e *StepError) Unwrap() error { return e.Err }
@@ -155,12 +147,13 @@ type compiler struct {
 	hasEnd    bool     // after an append_eod step
 	replaced  []string // columns in which earlier steps put arrays
 	marker    int32    // after a tokenize step: the token that stands for an image, if the image step has a marker
-	label     string   // of the step that is being compiled
+	label     string   // of the step that is being compiled, as errors name it
+	place     string   // that step's in the whole chain, which its chance follows from
 	handOver  int      // the step behind which another task begins; 0: none
 }
 
 func (c *compiler) add(label string, run func(*Worker, *format.Record) (bool, error)) {
-	c.run().steps = append(c.run().steps, step{label, run})
+	c.run().steps = append(c.run().steps, step{label, c.place, run})
 }
 
 // column returns the place of a path in Record.Values.
@@ -179,7 +172,7 @@ func (c *compiler) transform(i int, t jobspec.Transform) error {
 		return fault.Userf("this version has no such step: start loaders of the planner's version")
 	}
 	name := t.Operator()
-	c.label = fmt.Sprintf("transforms[%d].%s", i, name)
+	c.label, c.place = c.source.StepField(i), fmt.Sprintf("transforms[%d].%s", i, name)
 	if o := jobspec.OperatorOf(name); o != nil && !o.Worker {
 		c.run().names = append(c.run().names, name)
 		c.run().heavy = c.run().heavy || !light(t)

@@ -22,7 +22,7 @@ func TestColumnTypes(t *testing.T) {
 		keep []string
 		want string // "": it compiles
 	}{
-		"ids are no text":       {list("text", format.Tokens), steps{tokenizeBytes}, nil, `transforms[1]: needs column "text" to be a text, a number or a list of such, and transforms[0].python (function m:f) gives it as a list, each element token ids`},
+		"ids are no text":       {list("text", format.Tokens), steps{tokenizeBytes}, nil, `transforms[1].tokenize: needs column "text" to be a text, a number or a list of such, and transforms[0].python (function m:f) gives it as a list, each element token ids`},
 		"token ids in template": {Column{Name: "ids", Kind: format.Tokens}, steps{text("{a}{ids}"), tokenizeBytes}, nil, `needs column "ids"`},
 		"a text is no id":       {Column{Name: "ids", Kind: format.String}, steps{ids("ids")}, nil, `needs column "ids" to be token ids or a list of integers`},
 		"texts are no ids":      {list("ids", format.String), steps{ids("ids")}, nil, "gives it as a list, each element a text"},

@@ -317,10 +317,10 @@ func TestFunctionsCompile(t *testing.T) {
 		shared *Shared
 		want   string
 	}{
-		"no workers":     {steps: steps{python("f"), tokenizeBytes}, shared: NewShared(0, nil), want: "transforms[0]: a python step needs worker processes"},
+		"no workers":     {steps: steps{python("f"), tokenizeBytes}, shared: NewShared(0, nil), want: "transforms[0].python: a python step needs worker processes"},
 		"nothing shared": {steps: steps{python("f"), tokenizeBytes}, want: "a python step needs worker processes"},
 		"unknown":        {steps: steps{python("none"), tokenizeBytes}, shared: NewShared(0, opened), want: "there is no function none"},
-		"after tokens":   {steps: steps{tokenizeBytes, python("upper")}, shared: NewShared(0, opened), want: "transforms[1]: a python step comes before the tokens are made"},
+		"after tokens":   {steps: steps{tokenizeBytes, python("upper")}, shared: NewShared(0, opened), want: "transforms[1].python: a python step comes before the tokens are made"},
 		"no tokens":      {steps: steps{python("upper")}, shared: NewShared(0, opened), want: "no step makes tokens"},
 		"inside":         {steps: steps{python("ids"), text("{ids[].x}"), tokenizeBytes}, shared: NewShared(0, opened), want: `column "ids[].x" is inside of "ids", which ids gives`},
 		"path":           {steps: steps{python("f"), tokenizeBytes}, f: Function{Kind: MapFunction, In: []Column{{Name: "a..b"}}, Out: []Column{textColumn}}, want: `column "a..b": `},

@@ -30,7 +30,7 @@ type pixelsStep struct {
 }
 
 func (c *compiler) pixels(label string, spec *jobspec.Pixels) (err error) {
-	step := &pixelsStep{memory: c.chain.arrays, kind: npy.Uint8, chance: c.chance(label)}
+	step := &pixelsStep{memory: c.chain.arrays, kind: npy.Uint8, chance: c.chance()}
 	if step.shape, err = ShapeOf(spec); err != nil {
 		return err
 	}
@@ -62,16 +62,16 @@ func (c *compiler) replaces(path string, n need) (int, error) {
 }
 
 // chance is what the chance of a step follows from, beside the record.
-func (c *compiler) chance(label string) [32]byte {
-	return ChanceOf(c.shared.Seed, c.source.Name, label)
+func (c *compiler) chance() [32]byte {
+	return ChanceOf(c.shared.Seed, c.source.Name, c.place)
 }
 
-// ChanceOf is what the chance of a step follows from: seed is the job's, label the step's place, such as
-// transforms[0].pixels.
-func ChanceOf(seed uint64, source, label string) [32]byte {
+// ChanceOf is what the chance of a step follows from: seed is the job's, place the step's in the whole
+// chain, such as transforms[0].pixels.
+func ChanceOf(seed uint64, source, place string) [32]byte {
 	text := binary.LittleEndian.AppendUint64([]byte("millrace chance\x00"), seed)
 	text = append(append(text, source...), 0)
-	return sha256.Sum256(append(text, label...))
+	return sha256.Sum256(append(text, place...))
 }
 
 // ShapeOf is the shape that a step of a job spec means.

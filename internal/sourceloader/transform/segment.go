@@ -150,7 +150,7 @@ func (c *compiler) begin(label string) error {
 	}
 	_, err := c.column(textState)
 	run := c.run()
-	run.steps = append(run.steps, step{label, func(w *Worker, rec *format.Record) (bool, error) {
+	run.steps = append(run.steps, step{label, c.place, func(w *Worker, rec *format.Record) (bool, error) {
 		w.text = rec.Values[0].Bytes
 		return true, nil
 	}})

@@ -48,7 +48,7 @@ type Worker struct {
 }
 
 // Watch has a function called when a step of the chain has ended for a record, with the step's place in the
-// spec (transforms[1].tokenize) and the bytes that the worker holds of the record then: its text, tokens and
+// whole chain (transforms[1].tokenize) and the bytes that the worker holds of the record then: its text, tokens and
 // images. It is called in order, by the goroutine of the worker, until Watch is called again; nil ends it.
 func (w *Worker) Watch(watch func(step string, bytes int)) { w.watch = watch }
 
@@ -103,7 +103,7 @@ func (w *Worker) steps(run *native, rec *format.Record) (keep bool, err error) {
 	for i := range run.steps {
 		keep, err := run.steps[i].run(w, rec)
 		if w.watch != nil {
-			w.watch(run.steps[i].label, w.holds())
+			w.watch(run.steps[i].place, w.holds())
 		}
 		if err != nil {
 			return false, fmt.Errorf("row %d: %s: %w", rec.Row, run.steps[i].label, mapped(err, run.reader))
