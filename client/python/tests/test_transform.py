@@ -298,3 +298,21 @@ def test_workers_import_no_grpc():
     code = "import sys, millrace, millrace._worker; sys.exit('grpc' in sys.modules)"
     source = str(REPOSITORY / "client" / "python" / "src")
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": source})
+
+
+@pytest.mark.parametrize("folder", ["mine", "lib/site-packages"])
+def test_an_exception_names_the_line_of_the_user(tmp_path, folder):
+    """Not those of a library that it calls, however many they are."""
+    where = tmp_path / folder
+    where.mkdir(parents=True)
+    (where / "lines.py").write_text(
+        "import json\nimport millrace\n\n"
+        "@millrace.transform\ndef f(text: str) -> str:\n    return g(text)\n\n"
+        "def g(text):\n    return json.loads(text)\n"
+    )
+    lines = runpy.run_path(str(where / "lines.py"))
+    with pytest.raises(ValueError, match="JSONDecodeError") as raised:
+        apply(lines["f"], [{"text": "{"}])
+    assert str(raised.value).endswith(
+        "(lines.py:6 in f: return g(text); lines.py:9 in g: return json.loads(text))"
+    )

@@ -34,11 +34,10 @@ MAX_TEXT = 2000  # characters of an error: a message may hold a whole document
 MAX_FRAMES = 3  # of the user's traceback, the innermost
 # Of an object: it differs from run to run, and a row fails for the same reason in each.
 ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")  # not "byte 0xff"
-# Of a traceback, what is no frame of the user's.
-OWN = [
-    os.path.join(os.path.dirname(__file__), f"_{name}.py")
-    for name in ("function", "loaded", "worker")
-]
+# Where files lie that are no user's: Python's own, ours, and what was installed.
+PYTHON = (os.path.dirname(os.__file__) + os.sep, "<frozen ")
+OURS = os.path.dirname(__file__) + os.sep
+INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 RESOURCES = ("cpu", "gpu", "gpu_memory")
 
 Place = tuple[
@@ -309,7 +308,7 @@ def said(error: BaseException) -> str:
     """An exception as one line: type, message, and the user's innermost frames."""
     if isinstance(error, (Misfit, Lack)):
         return clipped(str(error))
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in OWN]
+    frames = users(traceback.extract_tb(error.__traceback__))
     where = "; ".join(
         f"{f.filename.rsplit('/', 1)[-1]}:{f.lineno} in {f.name}: {f.line or ''}".rstrip(": ")
         for f in frames[-MAX_FRAMES:]
@@ -319,6 +318,18 @@ def said(error: BaseException) -> str:
     except Exception:  # its own __str__ raises
         text = type(error).__name__
     return f"{text} ({where})" if where else text
+
+
+def users(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """The frames of the user's files; of a function that was installed those of its own file."""
+    installed, own = [], []
+    for f in frames:
+        if any(folder in f.filename for folder in INSTALLED):
+            if not f.filename.startswith(OURS):
+                installed.append(f)
+        elif not f.filename.startswith((*PYTHON, OURS)):
+            own.append(f)
+    return own or [f for f in installed if f.filename == installed[0].filename]
 
 
 def clipped(text: str) -> str:
