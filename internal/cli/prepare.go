@@ -61,7 +61,7 @@ func (c *prepareCmd) Run(ctx context.Context, log *slog.Logger, names extensions
 		return err
 	}
 	job.Resources.LoaderBuffer = c.memory(service.Roles{Loader: 1}, log).Loader(job.Resources.LoaderBuffer)
-	shown := &preparing{out: stderr, live: terminalWidth(os.Stderr) > 0, began: time.Now(), told: time.Now()}
+	shown := newPreparing(stderr, terminalWidth(os.Stderr) > 0)
 	results, err := prepare.Run(ctx, prepare.Options{
 		Job: job, Out: c.Out, Sources: c.Source, Workers: c.Workers, ShardBytes: c.shardBytes, Store: sources(), Functions: names.functions.Open, Progress: shown.at,
 	})
@@ -143,10 +143,16 @@ type preparing struct {
 	out   io.Writer
 	live  bool // a terminal
 	mu    sync.Mutex
-	began time.Time
+	of    string    // the source that it tells of
+	began time.Time // with that source: when it was made, or heard the last of the source before
+	heard time.Time
 	told  time.Time
-	of    string // the source that it tells of
 	drawn bool
+}
+
+func newPreparing(out io.Writer, live bool) *preparing {
+	now := time.Now()
+	return &preparing{out: out, live: live, heard: now, told: now}
 }
 
 func (p *preparing) at(s prepare.Progress) {
@@ -154,8 +160,9 @@ func (p *preparing) at(s prepare.Progress) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	if s.Source != p.of {
-		p.of, p.began = s.Source, now
+		p.of, p.began = s.Source, p.heard
 	}
+	p.heard = now
 	every := countEvery
 	if p.live {
 		every = time.Second

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/millrace-data/millrace/internal/prepare"
@@ -128,4 +129,19 @@ func TestPrepareIntoItsData(t *testing.T) {
 	put(t, dir, "job.yaml", strings.Replace(good, "notes/*.txt", "out/words/shard-0000*.parquet", 1))
 	millrace(t, dir, "prepare", "job.yaml", "--out", "out").expect(t, exitUser, "would read what is written there")
 	millrace(t, dir, "prepare", "job.yaml", "--out", "out", "--source", "words").expect(t, 0) // which reads none of it
+}
+
+// TestPreparingRate: a source whose first chunk comes late was read all that time, and so was one behind it.
+func TestPreparingRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		p := newPreparing(&out, false)
+		for _, source := range []string{"a", "b"} {
+			time.Sleep(20 * time.Second)
+			p.at(prepare.Progress{Source: source, Done: 40e6, Bytes: 60e6})
+		}
+		if got, want := out.String(), "a: 40.0 of 60.0 MB, 2.0 MB/s, 10s left\nb: 40.0 of 60.0 MB, 2.0 MB/s, 10s left\n"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
 }
