@@ -24,6 +24,9 @@ func TestLimits(t *testing.T) {
 		"a large number":      {"{{ 9223372036854775807 + 1 }}", "beyond 64 bits"},
 		"a change":            {"{{ messages.append(1) }}", "append changes a value"},
 		"no line":             {"a\nb\n{{ 1 + 'a' }}", "line 3 of the template"},
+		"an open loop":        {"\n{% for m in messages %}{{ m }}", "the end of the template where {% endfor %} is expected"},
+		"an open condition":   {"{% if 1 %}a{% else %}b", "the end of the template where {% endif %} is expected"},
+		"an open block":       {"{% set x %}a", "the end of the template where {% endset %} is expected"},
 		"a refusal":           {"\n{{ raise_exception('roles must alternate') }}", "line 2 of the template refuses it: roles must alternate"},
 	} {
 		template, err := jinja.Parse(test.template)

@@ -22,7 +22,7 @@ func (s *state) run(body []statement) flow {
 	return goOn
 }
 
-// statements parses up to a tag that closes or divides what is around them.
+// statements parses up to a tag that closes or divides what is around them, the last of ends closes it.
 func (p *parser) statements(ends ...string) (body []statement) {
 	for {
 		switch t := p.peek(); t.kind {
@@ -52,6 +52,9 @@ func (p *parser) statements(ends ...string) (body []statement) {
 				return do(s)
 			})
 		default:
+			if len(ends) > 0 {
+				p.fail("%s where {%% %s %%} is expected", t.shown(), ends[len(ends)-1])
+			}
 			return body
 		}
 	}
