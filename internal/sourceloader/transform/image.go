@@ -106,10 +106,8 @@ func (w *Worker) takeValue(step *imageStep, v *format.Value) error {
 			}
 		}
 		return nil
-	case format.String:
-		return fault.Userf("it is text, not the bytes of an image")
 	}
-	return fault.Userf("it holds no bytes; an image is bytes, or a list of them")
+	return noBytes(v, "an image")
 }
 
 func (w *Worker) takeImage(step *imageStep, data []byte) error {

@@ -165,12 +165,24 @@ func images(v *format.Value) (encoded [][]byte, stacked bool, err error) {
 				encoded = append(encoded, x.Bytes)
 			case format.Null:
 			default:
-				return nil, true, element(true, i, fault.Userf("it is %s, not the bytes of an image", kindWords(x.Kind)))
+				return nil, true, element(true, i, noBytes(x, "an image"))
 			}
 		}
 		return encoded, true, nil
 	}
-	return nil, false, fault.Userf("it is %s, not the bytes of an image", kindWords(v.Kind))
+	return nil, false, noBytes(v, "an image")
+}
+
+// noBytes is the error of a value that is neither bytes nor null, of which a step would make something. In formats
+// that do not tell texts from bytes, such as a plain binary column of Parquet, bytes that are UTF-8 are a text.
+func noBytes(v *format.Value, of string) error {
+	switch {
+	case v.Kind == format.String && len(v.Bytes) == 0:
+		return fault.Userf("it is empty, not the bytes of %s", of)
+	case v.Kind == format.String:
+		return fault.Userf("its bytes are a text, not %s", of)
+	}
+	return fault.Userf("it is %s, not the bytes of %s", kindWords(v.Kind), of)
 }
 
 func element(stacked bool, i int, err error) error {
@@ -250,7 +262,7 @@ func (w *Worker) takeWaveform(step *waveformStep, v *format.Value) error {
 		return nil
 	}
 	if v.Kind != format.Bytes {
-		return fault.Userf("it is %s, not the bytes of a sound", kindWords(v.Kind))
+		return noBytes(v, "a sound")
 	}
 	defer w.sound.Done()
 	wave, err := w.sound.Decode(v.Bytes, step.form)

@@ -100,11 +100,11 @@ func TestPixels(t *testing.T) {
 		t.Errorf("%s %v", header, stacked)
 	}
 	for want, v := range map[string]format.Value{
-		`transforms[0].pixels: column "jpg": it is a text`:   stringOf("x"),
-		"column \"jpg\": element 1: it is an integer":        listOf(picture(gradient(t, 3, 2)), intOf(4)),
-		"column \"jpg\": element 0: not a known picture":     listOf(bytesOf("x")),
-		"column \"jpg\": not a known picture format":         bytesOf("x"),
-		"column \"jpg\": a png picture of 600 x 600 pixels ": picture(gradient(t, 600, 600)),
+		`transforms[0].pixels: column "jpg": its bytes are a text`: stringOf("x"),
+		"column \"jpg\": element 1: it is an integer":              listOf(picture(gradient(t, 3, 2)), intOf(4)),
+		"column \"jpg\": element 0: not a known picture":           listOf(bytesOf("x")),
+		"column \"jpg\": not a known picture format":               bytesOf("x"),
+		"column \"jpg\": a png picture of 600 x 600 pixels ":       picture(gradient(t, 600, 600)),
 	} {
 		limited := src
 		limited.Transforms = []jobspec.Transform{pixels(jobspec.Pixels{MaxDecodedPixels: 9999}), tokenizeBytes}
@@ -173,7 +173,7 @@ func TestWaveform(t *testing.T) {
 	if header, values := npyOf(t, s.Extras[0]); header != "{'descr': '<f4', 'shape': (18, 1)" || len(values) != 72 || len(s.Tokens) != 3 {
 		t.Errorf("%s %v %v", header, values, s.Tokens)
 	}
-	if _, _, err := collect(c.Worker(), recordFor(c, 1, columns{"text": stringOf("A"), "wav": stringOf("x")})); err == nil || !strings.Contains(err.Error(), `column "wav": it is a text, not the bytes of a sound`) {
+	if _, _, err := collect(c.Worker(), recordFor(c, 1, columns{"text": stringOf("A"), "wav": stringOf("x")})); err == nil || !strings.Contains(err.Error(), `column "wav": its bytes are a text, not a sound`) {
 		t.Error(err)
 	}
 	if _, _, err := collect(c.Worker(), recordFor(c, 1, columns{"text": stringOf("A"), "wav": bytesOf("x")})); fault.ClassOf(err) != fault.User {
