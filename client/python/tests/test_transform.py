@@ -250,6 +250,14 @@ def test_declarations():
         apply(untyped, [])
 
 
+def test_what_is_no_function():
+    for target in (functools.partial(upper, "a"), Adds()):
+        with pytest.raises(DeclarationError, match="neither a function nor a class: write "):
+            millrace.transform(target)
+        with pytest.raises(DeclarationError, match="neither a function nor a class: write a"):
+            millrace.transform(version="2")(target)
+
+
 def test_declarations_of_something_else():
     def loud(fn):
         @functools.wraps(fn)

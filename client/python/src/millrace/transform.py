@@ -80,6 +80,11 @@ class Transform:
             return self()(kind)
 
         def decorate(target: F) -> F:
+            if not hasattr(target, "__qualname__"):
+                raise DeclarationError(
+                    f"a {type(target).__qualname__} object is neither a function nor a class: "
+                    "write a function that calls it, whose annotations say what it takes and gives"
+                )
             _check(target.__qualname__, input, output, version, needs)
             described = describe(
                 target, kind, dict(input or {}), output, version, dict(needs or {})
