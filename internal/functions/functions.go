@@ -106,7 +106,7 @@ func (s *Set) Open(seed uint64, src *jobspec.Source, step int) (*transform.Funct
 	case *jobspec.Probe:
 		return s.prober(spec)
 	case *jobspec.Call:
-		return s.call(src, spec, fmt.Sprintf("transforms[%d].call", step))
+		return s.call(src, spec)
 	}
 	return nil, fmt.Errorf("step %d of source %q is not a function", step, src.Name)
 }
@@ -137,7 +137,7 @@ func (s *Set) python(seed uint64, src *jobspec.Source, step int, spec *jobspec.P
 		pools.Use(env, d)
 	}
 	if f.Slots() == 0 && !served(f, pools) {
-		return nil, fault.Userf("transforms[%d].python: function %s needs a GPU, and this machine has none for it, nor has a worker pool that was there within %v%s", step, spec.Function, poolTime, refusals(pools, env))
+		return nil, fault.Userf("function %s needs a GPU, and this machine has none for it, nor has a worker pool that was there within %v%s", spec.Function, poolTime, refusals(pools, env))
 	}
 	kind := d.Kind
 	if kind == "map_batches" {
@@ -152,7 +152,7 @@ func keyOf(step *jobspec.Python) environment {
 }
 
 // call opens the function of a call step, which equal steps share: its rate is for all of them.
-func (s *Set) call(src *jobspec.Source, step *jobspec.Call, at string) (*transform.Function, error) {
+func (s *Set) call(src *jobspec.Source, step *jobspec.Call) (*transform.Function, error) {
 	pages := pagesOf(src)
 	key := fmt.Sprintf("%#v %#v", pages, *step)
 	s.mu.Lock()
@@ -163,7 +163,7 @@ func (s *Set) call(src *jobspec.Source, step *jobspec.Call, at string) (*transfo
 	}
 	f, err := inference.Open(step, pages, s.Log)
 	if err != nil {
-		return nil, fault.As(fault.ClassOf(err), fmt.Errorf("%s: %w", at, err))
+		return nil, err
 	}
 	if c, ok := f.Caller.(*inference.Caller); ok && s.Command {
 		c.ForCommand()

@@ -64,7 +64,7 @@ func TestNeeds(t *testing.T) {
 		f, err := s.Open(1, &jobspec.Source{Name: "s", Transforms: []jobspec.Transform{step}}, 0)
 		switch {
 		case takes < 0:
-			if fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), "transforms[0].python: function m:gpu needs a GPU, and this machine has none") {
+			if fault.ClassOf(err) != fault.User || !strings.HasPrefix(err.Error(), "function m:gpu needs a GPU, and this machine has none") {
 				t.Errorf("%s: %v", name, err)
 			}
 		case err != nil || f.Pool.Takes != takes:
