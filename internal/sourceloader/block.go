@@ -360,7 +360,7 @@ func (r *reading) absent(rec *format.Record, column int) {
 	at := slices.IndexFunc(b.Absent, func(a Absent) bool { return a.Path == path })
 	if at < 0 {
 		at = len(b.Absent)
-		b.Absent = append(b.Absent, Absent{Path: path, Hint: transform.Hint(transform.Lacks(rec, column, path))})
+		b.Absent = append(b.Absent, Absent{Path: path, Hint: transform.Hint(r.source.Chain.Lacks(rec, column))})
 	}
 	b.Absent[at].Records++
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	"github.com/millrace-data/millrace/internal/didyoumean"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/internal/sourceloader/order"
@@ -27,7 +30,9 @@ func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared 
 	if err != nil {
 		return failed("transforms", err.Error(), err)
 	}
+	var found jobspec.Findings
 	src, err := order.First(ctx, st, &spec, chain.Columns(), func(of format.Format, obj store.Object, rec *format.Record) error {
+		found = misspelt(chain, rec)
 		_, err := chain.Worker().Apply(format.WithFile(ctx, 0), rec, func(*transform.Sample) error { return nil })
 		if errors.Is(err, errUnasked) || err != nil && transform.Skips(&spec, err) {
 			return nil
@@ -35,15 +40,58 @@ func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared 
 		return inFile(obj.URI, of, rec, err)
 	})
 	if err != nil {
-		field := "files"
-		if column, ok := transform.AbsentColumn(err); ok && chain.Users()[column] != "" {
-			field = chain.Users()[column] // the step that names it
-		}
-		return failed(field, err.Error(), err)
+		return unread(chain, err)
 	}
-	var found jobspec.Findings
 	for _, d := range doubts(src) {
 		found = append(found, jobspec.Finding{Field: "files", Message: d.Message, Valid: d.Valid, Warning: true})
+	}
+	return found
+}
+
+// unread is the finding of an error of a source's first record: at the step that names a column which is not there, or
+// else at its files.
+func unread(chain *transform.Chain, err error) jobspec.Findings {
+	column, ok := transform.AbsentColumn(err)
+	message := err.Error()
+	if missing, of := errors.AsType[*format.MissingColumn](err); of {
+		column = slices.Index(chain.Columns(), missing.Name)
+		if ok = column >= 0; ok {
+			message += givenHint(missing, chain.Given(column))
+		}
+	}
+	switch {
+	case !ok:
+		return failed("files", message, err)
+	case chain.Users()[column] == "":
+		return failed("keep", message, err)
+	}
+	return failed(chain.Users()[column], message, err)
+}
+
+// givenHint adds to the error of a column the ones that are of no file, but of functions before the step that names it.
+func givenHint(missing *format.MissingColumn, given []string) string {
+	if len(given) == 0 {
+		return ""
+	}
+	hint := "; functions before the step give " + format.ListNames(given)
+	if near := didyoumean.Nearest(missing.Name, given); near != "" {
+		hint += fmt.Sprintf(": did you mean %q?", near)
+	}
+	return hint
+}
+
+// misspelt warns of fields that a filter names and a record lacks, while it has one of about that name: the filter sees
+// null, and may leave all records out without a word.
+func misspelt(chain *transform.Chain, rec *format.Record) (found jobspec.Findings) {
+	for i, user := range chain.Users() {
+		if rec.Err != nil || !rec.Values[i].Absent || chain.Requires(i) || !strings.HasSuffix(user, ".filter") {
+			continue
+		}
+		missing, has := chain.Lacks(rec, i)
+		if didyoumean.Nearest(missing, has) != "" {
+			message := fmt.Sprintf("the first record has no field %q%s", missing, transform.Hint(missing, has))
+			found = append(found, jobspec.Finding{Field: user, Message: message, Valid: "correct the name, unless other records have the field", Warning: true})
+		}
 	}
 	return found
 }

@@ -68,13 +68,13 @@ func (p *rows) count(s *Source, rec *format.Record) {
 		}
 		path := s.Options.Columns[i]
 		if s.Chain.Requires(i) {
-			p.lacks = append(p.lacks, lacking{rec.Row, i, transform.Hint(transform.Lacks(rec, i, path))})
+			p.lacks = append(p.lacks, lacking{rec.Row, i, transform.Hint(s.Chain.Lacks(rec, i))})
 			continue
 		}
 		at := slices.IndexFunc(p.absent, func(a Absent) bool { return a.Path == path })
 		if at < 0 {
 			at = len(p.absent)
-			p.absent = append(p.absent, Absent{Path: path, Hint: transform.Hint(transform.Lacks(rec, i, path))})
+			p.absent = append(p.absent, Absent{Path: path, Hint: transform.Hint(s.Chain.Lacks(rec, i))})
 			p.first = append(p.first, rec.Row)
 		}
 		p.absent[at].Records++

@@ -15,15 +15,25 @@ import (
 // columns exist.
 const maxListedColumns = 24
 
-// NoSuchColumn is the error for a column that a file's schema rules out.
+// MissingColumn is the error of a column that a file's schema rules out.
+type MissingColumn struct {
+	Name string
+	Have []string // columns of the file
+}
+
+// NoSuchColumn is a MissingColumn of class fault.User.
 func NoSuchColumn(name string, have []string) error {
-	if len(have) == 0 {
-		return fault.Userf("there is no column %q: the file has no columns", name)
+	return fault.As(fault.User, &MissingColumn{name, have})
+}
+
+func (m *MissingColumn) Error() string {
+	if len(m.Have) == 0 {
+		return fmt.Sprintf("there is no column %q: the file has no columns", m.Name)
 	}
-	if near := didyoumean.Nearest(name, have); near != "" {
-		return fault.Userf("there is no column %q; did you mean %q? The file has %s", name, near, ListNames(have))
+	if near := didyoumean.Nearest(m.Name, m.Have); near != "" {
+		return fmt.Sprintf("there is no column %q; did you mean %q? The file has %s", m.Name, near, ListNames(m.Have))
 	}
-	return fault.Userf("there is no column %q; the file has %s", name, ListNames(have))
+	return fmt.Sprintf("there is no column %q; the file has %s", m.Name, ListNames(m.Have))
 }
 
 // ListNames joins names for a message, the first 24 of them.

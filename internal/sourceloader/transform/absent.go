@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/didyoumean"
 	"github.com/millrace-data/millrace/internal/fault"
+	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
 
@@ -25,23 +26,29 @@ func (c *Chain) Requires(column int) bool { return c.runs[0].requires[column] }
 
 // absent returns the error of a record that lacks a required column.
 func absent(rec *format.Record, column int, path, remedy string) error {
-	missing, has := Lacks(rec, column, path)
-	err := fault.Userf("%w %q%s: correct the name, %s, or skip such records by bad_records.policy", ErrAbsent, clip(missing), Hint(missing, has), remedy)
-	return &absence{err, column}
+	said := func(given []string) error {
+		missing, has := lacks(rec, column, path, given)
+		return fault.Userf("%w %q%s: correct the name, %s, or skip such records by bad_records.policy", ErrAbsent, clip(missing), Hint(missing, has), remedy)
+	}
+	return &absence{said(nil), column, said}
 }
 
-// absence is an ErrAbsent with its column.
+// absence is an ErrAbsent with its column, and until it is settled what it says where functions gave columns.
 type absence struct {
 	error
 	column int
+	said   func(given []string) error
 }
 
 func (a *absence) Unwrap() error { return a.error }
 
-// mapped has an error of a run of steps name a column by its place in Columns.
-func mapped(err error, reader []int) error {
-	if a, is := errors.AsType[*absence](err); is {
-		a.column = reader[a.column]
+// settled has an error of the run name a column by its place in Columns, and the columns that functions gave.
+func (r *native) settled(err error) error {
+	if a, is := errors.AsType[*absence](err); is && a.said != nil {
+		if len(r.given) > 0 {
+			a.error = a.said(r.given)
+		}
+		a.column, a.said = r.reader[a.column], nil
 	}
 	return err
 }
@@ -54,15 +61,27 @@ func AbsentColumn(err error) (column int, ok bool) {
 	return 0, false
 }
 
-// Lacks returns the part of an absent column's path that is missing in a record, and
-// the names present in its place.
-func Lacks(rec *format.Record, column int, path string) (missing string, has []string) {
+// Given are the columns that functions give before the first step that names a column, by its place in Columns.
+func (c *Chain) Given(column int) []string { return c.runs[0].beside[column] }
+
+// Lacks returns the part of an absent column's path that is missing in a record of the reader, by its place in
+// Columns, and the names that the first step which names it finds in its place.
+func (c *Chain) Lacks(rec *format.Record, column int) (missing string, has []string) {
+	return lacks(rec, column, c.runs[0].columns[column], c.Given(column))
+}
+
+// lacks is Lacks for a record that has been given columns, too.
+func lacks(rec *format.Record, column int, path string, given []string) (missing string, has []string) {
 	if rec.Lacks != nil {
-		if missing, has = rec.Lacks(column); missing != "" {
-			return missing, has
-		}
+		missing, has = rec.Lacks(column)
 	}
-	return path, has
+	if missing == "" {
+		return path, nil
+	}
+	if steps, err := fieldpath.Parse(path); err == nil && steps[0].Key == missing {
+		has = slices.Concat(has, given)
+	}
+	return missing, has
 }
 
 // Limits of a message: the names listed, and the length of each.

@@ -146,8 +146,8 @@ func (c *call) refuses(before *native, rec *format.Record) error {
 		err := fault.Userf("row %d: %s %s: column %q is null, which the function does not take", rec.Row, c.label, c.Name, column.Name)
 		if out := before.out[c.in[i]]; v.Absent && out.column != fromText {
 			err = absent(rec, c.in[i], column.Name, "have the function take None")
-			err.(*absence).column = before.reader[out.column]
-			err = fmt.Errorf("row %d: %s %s: %w", rec.Row, c.label, c.Name, err)
+			err.(*absence).column = out.column
+			err = fmt.Errorf("row %d: %s %s: %w", rec.Row, c.label, c.Name, before.settled(err))
 		}
 		return &stepError{err}
 	}

@@ -22,11 +22,13 @@ type Segment struct {
 
 // native is a run of native steps.
 type native struct {
-	names    []string // of the steps
-	columns  []string // of the records it takes, in the order of Record.Values
-	users    []string // of each column, the step that names it first
-	requires []bool   // of each column, that records must have it
-	reader   []int    // of each column, its place among those of the first run; -1 if a function gives it
+	names    []string   // of the steps
+	columns  []string   // of the records it takes, in the order of Record.Values
+	users    []string   // of each column, the step that names it first
+	beside   [][]string // of each column, what functions before that step give
+	given    []string   // columns that functions before this run give
+	requires []bool     // of each column, that records must have it
+	reader   []int      // of each column, its place among those of the first run; -1 if a function gives it
 	steps    []step
 	out      []output // of the records it gives; the last run gives samples
 	after    *call    // nil: this is the last run
@@ -144,7 +146,12 @@ func (c *compiler) function(label string, i int) error {
 
 // begin begins a run, which has the current text if there is one.
 func (c *compiler) begin(label string) error {
-	c.chain.runs = append(c.chain.runs, native{})
+	before := c.run()
+	given := slices.Clone(before.given)
+	for _, out := range before.after.Out {
+		given = append(given, out.Name)
+	}
+	c.chain.runs = append(c.chain.runs, native{given: given})
 	if !c.hasText {
 		return nil
 	}
@@ -192,6 +199,7 @@ func (c *compiler) columnOf(at int, path string, required bool) (int, error) {
 		}
 		place = len(run.columns)
 		run.columns, run.users = append(run.columns, path), append(run.users, c.label)
+		run.beside = append(run.beside, c.run().given)
 		run.requires, run.reader = append(run.requires, false), append(run.reader, origin)
 	}
 	if required {

@@ -106,7 +106,7 @@ func (w *Worker) steps(run *native, rec *format.Record) (keep bool, err error) {
 			w.watch(run.steps[i].place, w.holds())
 		}
 		if err != nil {
-			return false, fmt.Errorf("row %d: %s: %w", rec.Row, run.steps[i].label, mapped(err, run.reader))
+			return false, fmt.Errorf("row %d: %s: %w", rec.Row, run.steps[i].label, run.settled(err))
 		}
 		if !keep {
 			return false, nil
