@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -142,10 +143,25 @@ func (l *Pebble) check(file fileMark) error {
 		return l.damaged("its high-water mark, the file %s, is damaged", markName)
 	}
 	last, err := l.lastMark()
-	if err != nil {
+	if err == nil {
+		err = l.agree(file.mark, last)
+	}
+	if err != nil || !l.anyone || l.opts.Accept == nil {
 		return err
 	}
-	return l.agree(file.mark, last)
+	return l.accept()
+}
+
+// accept asks whether the log is the caller's.
+func (l *Pebble) accept() error {
+	_, frame, some, err := l.Frame(math.MaxInt64)
+	if err != nil || !some {
+		return err
+	}
+	if err = l.opts.Accept(frame); err != nil {
+		return fault.Userf("the log in %s %w: undo the change of the job spec, or give this job a folder of its own", l.dir, err)
+	}
+	return nil
 }
 
 // unclaimed checks that a database which holds nothing never held anything.
@@ -259,7 +275,7 @@ func (l *Pebble) checkOwner() (claimed bool, err error) {
 	}
 	anyone := l.opts.ReadOnly && l.opts.Identity == [32]byte{}
 	if identity != l.opts.Identity && !anyone {
-		return false, fault.Userf("the log in %s belongs to the job with identity %x, not to this one, %x: undo the change of the job spec or of the data, or give this job a folder of its own",
+		return false, fault.Userf("the log in %s belongs to the job with identity %x, not to this one, %x (of spec and data together; `millrace lint` prints that of the spec): undo the change of the job spec or of the data, or give this job a folder of its own",
 			l.dir, identity, l.opts.Identity)
 	}
 	return true, nil

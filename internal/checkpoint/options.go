@@ -22,6 +22,9 @@ type Options struct {
 	ReadOnly bool
 	// Whole has Open read all that the log holds, every branch of it.
 	Whole bool
+	// Accept is given a key frame of the log that Resume finds, if it has one, before anything is
+	// written: an error, which says that it "belongs to" another job, ends Resume. Nil: any log is taken.
+	Accept func(frame []byte) error
 	// Logger receives warnings and errors, Pebble's among them. Default: none.
 	Logger *slog.Logger
 	// FS holds the files. Default: the operating system's, with files and folders that

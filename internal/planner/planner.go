@@ -104,6 +104,13 @@ func (o *Options) validate() error {
 	return nil
 }
 
+// ready says what the planner could not serve with now.
+func (o *Options) ready() error { return o.Security.CheckPlanner(o.Address) }
+
+// keyless is the warning of a planner that stands by and is given no access key.
+const keyless = "this planner was given no access key and makes one when it takes over, which only processes of its user find that can read its folder: " +
+	"if the planner that it stands by for has --access-key-file, give this one the same file, or loaders, constructors and ranks end then"
+
 // nodes is the number of the trainers' nodes; 0 if that is not known.
 func (o *Options) nodes() int {
 	if o.RanksPerNode == 0 {
@@ -136,7 +143,7 @@ func (o *Options) costs() *scaling.Costs {
 }
 
 func (o *Options) stepLog() steplog.Options {
-	return steplog.Options{Dir: o.LogDir, Mirror: o.LogMirror, Proved: o.MirrorProved, FS: o.LogFS, Standby: o.Standby, Logger: o.Log, KeyFrame: o.KeyFrame}
+	return steplog.Options{Dir: o.LogDir, Mirror: o.LogMirror, Proved: o.MirrorProved, FS: o.LogFS, Spec: o.Job.Identity(), Standby: o.Standby, Ready: o.ready, Logger: o.Log, KeyFrame: o.KeyFrame}
 }
 
 // Planner is a running Planner. All fields below inbox belong to the goroutine
@@ -185,9 +192,17 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	opts.checkNodes()
+	if opts.Standby {
+		if opts.Security = opts.Security.StandsBy(); opts.Security.MakesKey() {
+			opts.Log.Warn(keyless)
+		}
+	}
+	if err := opts.ready(); err != nil {
+		return err
+	}
 	logOpts := opts.stepLog()
-	waits := sync.OnceFunc(standby(opts.Telemetry))
-	defer waits()
+	serves := sync.OnceFunc(waits(ctx, &opts))
+	defer serves()
 	if err := logOpts.Prove(ctx); err != nil {
 		return err
 	}
@@ -196,7 +211,7 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	from, err := steplog.Take(ctx, &logOpts)
-	waits()
+	serves()
 	if err != nil {
 		return err
 	}

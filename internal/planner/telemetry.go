@@ -2,6 +2,7 @@ package planner
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/millrace-data/millrace/internal/planner/status"
@@ -22,9 +23,17 @@ func (p *Planner) show() (remove func()) {
 	return p.opts.Telemetry.Add(telemetry.Part{Role: "planner", Metrics: p.observe, Ready: p.unready})
 }
 
-// standby shows a planner that waits for its turn.
-func standby(b *telemetry.Board) (remove func()) {
-	return b.Add(telemetry.Part{Role: "planner", Ready: func() string { return "the log of the job, which another planner may have open" }})
+// waits shows a planner that waits for its turn, and looks after its certificate meanwhile.
+func waits(ctx context.Context, opts *Options) (end func()) {
+	remove := opts.Telemetry.Add(telemetry.Part{Role: "planner", Ready: func() string { return "the log of the job, which another planner may have open" }})
+	ctx, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { opts.Security.WatchCertificate(ctx.Done()) })
+	return func() {
+		stop()
+		watch.Wait()
+		remove()
+	}
 }
 
 // unready says why the planner does not serve its peers; "" when it does. That loaders, constructors or ranks are not there

@@ -35,6 +35,7 @@ type Security struct {
 	Insecure      bool   // allow plain text off loopback: the network is trusted
 	AccessKeyFile string // holds the access key; default: MILLRACE_ACCESS_KEY, MILLRACE_ACCESS_KEY_FILE, or what is left for clients
 
+	standby   bool    // a planner that stands by for another one
 	planner   string  // the address whose access key counts
 	accessKey string  // the key, if it is known; a planner's
 	network   Network // nil: the operating system's
@@ -212,15 +213,27 @@ func Listen(address string, sec Security) (net.Listener, error) {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return listenUnix(path)
 	}
+	if err := sec.checkPlain(address); err != nil {
+		return nil, err
+	}
+	host, _, _ := net.SplitHostPort(address) // it was checked
+	return listenTCP(host, address, "--listen")
+}
+
+// checkPlain refuses to listen where the whole network reads along.
+func (s Security) checkPlain(address string) error {
+	if strings.HasPrefix(address, "unix:") {
+		return nil
+	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return nil, fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)
+		return fault.Userf("address %q: %w; use HOST:PORT or unix:PATH", address, err)
 	}
-	if !Loopback(host) && !sec.enabled() && !sec.Insecure {
-		return nil, fault.Userf("listening on %s without TLS would show the training data to the whole network: "+
+	if !Loopback(host) && !s.enabled() && !s.Insecure {
+		return fault.Userf("listening on %s without TLS would show the training data to the whole network: "+
 			"give --tls-cert, --tls-key and --tls-ca, listen on 127.0.0.1, or say --insecure if the network is trusted", address)
 	}
-	return listenTCP(host, address, "--listen")
+	return nil
 }
 
 // ListenPages opens address (HOST:PORT) for pages about the service, in HTTP. Off loopback it insists on

@@ -223,7 +223,7 @@ func (s Security) issue(l net.Listener, advertised string) (issued Security, wit
 		return s, withdraw, nil
 	}
 	if given != nil {
-		s.accessKey, err = given.give()
+		s.accessKey, err = given.give(!s.standby)
 	} else {
 		s.accessKey, err = newKey(), nil
 	}
@@ -249,16 +249,20 @@ func newKey() string {
 	return hex.EncodeToString(b)
 }
 
-// give is key for the side that begins: a file that is named and not there is made.
-func (k *keys) give() (string, error) {
+// give is key for the side that begins: a file that is named and not there is made, if that may be.
+func (k *keys) give(makes bool) (string, error) {
 	if !k.named {
 		return k.key()
 	}
 	file := k.files[0]
 	info, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch absent := errors.Is(err, fs.ErrNotExist); {
+	case absent && makes:
 		key := newKey()
 		return key, write(file, key)
+	case absent:
+		return "", fault.Userf("there is no access key in %s, and a planner that stands by makes none, as loaders, constructors and ranks have the one of the planner that it stands by for: "+
+			"copy the file that that one's --access-key-file names, and name the copy with --access-key-file", file)
 	}
 	if err == nil && info.Mode().Perm()&0o007 != 0 {
 		return "", fault.Userf("the access key %s may be read by everyone: close it to others (chmod 600)", file)

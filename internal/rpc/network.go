@@ -66,10 +66,6 @@ type served struct {
 
 // Serve implements Server.
 func (s *served) Serve(ctx context.Context) error {
-	if s.security.enabled() {
-		if own, err := s.security.identity(); err == nil { // as NewServer found it
-			go own.watch(ctx.Done())
-		}
-	}
+	go s.security.WatchCertificate(ctx.Done())
 	return Serve(ctx, s.Server, s.listener)
 }

@@ -135,12 +135,16 @@ func CheckFree(ctx context.Context, opts Options) (head uint64, err error) {
 
 // AwaitFree waits until the mirror has a log whose writer does not renew its lease any more and
 // writes nothing, or ctx ends. It returns the slot that came next: who finds another one there
-// afterwards has to wait again, as somebody writes. Errors of the store are waited out: trouble, which
-// may be nil, is called with the first of those in a row, and with nil when the store can be read again.
-func AwaitFree(ctx context.Context, s object.Store, trouble func(error)) (head uint64, err error) {
-	w, troubled := newWatcher(s), false
+// afterwards has to wait again, as somebody writes. Errors of the store are waited out, and so is a log that
+// Log.Accept does not take: trouble, which may be nil, is called with the first of those in a row, and with nil when
+// there is none any more.
+func AwaitFree(ctx context.Context, opts Options, trouble func(error)) (head uint64, err error) {
+	w, of, troubled := newWatcher(opts.Store), owner{opts: &opts}, false
 	for {
 		_, err := w.look(ctx)
+		if err == nil {
+			err = of.check(ctx, w.seen)
+		}
 		if failed := err != nil; failed != troubled && ctx.Err() == nil {
 			if troubled = failed; trouble != nil {
 				trouble(err)
@@ -153,6 +157,32 @@ func AwaitFree(ctx context.Context, s object.Store, trouble func(error)) (head u
 			return 0, err
 		}
 	}
+}
+
+// owner knows whether the log that is in a mirror is the caller's. A log stays its job's: it is read once.
+type owner struct {
+	opts  *Options
+	tried bool
+	head  uint64 // the slot that came next then
+	known bool
+	err   error // of Options.accept
+}
+
+// check returns Options.accept's error for the log that is seen; nil while it has no step.
+func (o *owner) check(ctx context.Context, seen sight) error {
+	if !seen.log {
+		*o = owner{opts: o.opts}
+	}
+	if o.known || o.tried && o.head == seen.head || !seen.log || o.opts.Log.Accept == nil {
+		return o.err
+	}
+	frame, err := logFrame(ctx, o.opts.Store)
+	if unread(err) {
+		return err
+	}
+	o.tried, o.head = true, seen.head
+	o.known, o.err = frame != nil, o.opts.accept(frame) // what is damaged, Resume says
+	return o.err
 }
 
 // signature is a file in the folder of a log: the number of who wrote the mirror from there last, and where the folder

@@ -20,7 +20,7 @@ func awaitFree(t *testing.T, store object.Store) (took time.Duration, found bool
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	begin := time.Now()
-	_, err := mirror.AwaitFree(ctx, store, nil)
+	_, err := mirror.AwaitFree(ctx, mirror.Options{Store: store}, nil)
 	return time.Since(begin), err == nil
 }
 

@@ -101,7 +101,7 @@ func Open(ctx context.Context, opts Options) (*Log, error) {
 			return nil, err
 		}
 		if st.job != opts.Log.Identity {
-			return nil, fault.Userf("the mirror %s belongs to the job with identity %x, not to this one, %x: undo the change of the job spec or of the data, or give this job a mirror of its own",
+			return nil, fault.Userf("the mirror %s belongs to the job with identity %x, not to this one, %x (of spec and data together; `millrace lint` prints that of the spec): undo the change of the job spec or of the data, or give this job a mirror of its own",
 				opts.Store, st.job, opts.Log.Identity)
 		}
 	}
@@ -142,6 +142,9 @@ func Resume(ctx context.Context, opts Options) (log *Log, identity [32]byte, err
 		if err != nil {
 			return nil, identity, err
 		}
+		if err := opts.accept(st.frame()); err != nil {
+			return nil, identity, err
+		}
 		identity = st.job
 	} else {
 		local, whose, err := checkpoint.Resume(opts.Dir, opts.Log)
@@ -156,6 +159,43 @@ func Resume(ctx context.Context, opts Options) (log *Log, identity [32]byte, err
 	opts.Log.Identity = identity
 	log, err = Open(ctx, opts)
 	return log, identity, err
+}
+
+// logFrame returns a key frame of the log that is in a mirror; nil while that has no step.
+func logFrame(ctx context.Context, store object.Store) ([]byte, error) {
+	c, err := list(ctx, store)
+	if err != nil || c.empty() {
+		return nil, err
+	}
+	if n := len(c.frames); n > 0 {
+		if f, err := c.readFrame(ctx, c.frames[n-1]); err == nil {
+			if frame := frameIn(f.ops); frame != nil {
+				return frame, nil
+			}
+		}
+	}
+	st, err := c.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return st.frame(), nil
+}
+
+// CheckJob refuses a mirror whose log Log.Accept does not take. One that has no step yet, or cannot be read, is not refused.
+func CheckJob(ctx context.Context, opts Options) error {
+	frame, _ := logFrame(ctx, opts.Store)
+	return opts.accept(frame)
+}
+
+// accept asks Log.Accept whether a log with this key frame is the caller's.
+func (o *Options) accept(frame []byte) error {
+	if o.Log.Accept == nil || frame == nil {
+		return nil
+	}
+	if err := o.Log.Accept(frame); err != nil {
+		return fault.Userf("the mirror %s %w: undo the change of the job spec, or give this job a mirror of its own", o.Store, err)
+	}
+	return nil
 }
 
 // seed begins the mirror of a local log that has none, with a key frame of all it holds.

@@ -295,6 +295,26 @@ func (st *state) cutBelow() bool {
 	return cut
 }
 
+// frame is the first key frame of the log; nil if there is none.
+func (st *state) frame() []byte {
+	for _, g := range st.groups {
+		if frame := frameIn(g.ops); frame != nil {
+			return frame
+		}
+	}
+	return nil
+}
+
+// frameIn is the first key frame of the log among operations.
+func frameIn(ops []checkpoint.Op) []byte {
+	for _, op := range ops {
+		if a, ok := op.(checkpoint.Append); ok && a.Frame != nil {
+			return a.Frame
+		}
+	}
+	return nil
+}
+
 // trimmed says whether the log let go of steps.
 func (st *state) trimmed() bool {
 	return slices.ContainsFunc(st.groups, func(g group) bool { return has[checkpoint.Trim](g.ops) })

@@ -17,7 +17,9 @@ type Options struct {
 	Mirror  string        // URL of the object store (object.Open) with a second copy; "" keeps none
 	Proved  bool          // the store of Mirror took the credentials before: where it denies access now, that is tried again
 	FS      checkpoint.FS // file system of Dir; default: the operating system's
+	Spec    [32]byte      // identity of the job spec: a log of another one is refused; zero: any is taken
 	Standby bool          // wait until there is a log that no other planner has open, or whose mirror none renews any more
+	Ready   func() error  // why a planner that stands by could not serve now, so that it does not take over; may be nil
 	Logger  *slog.Logger
 	// KeyFrame says whether a step has a key frame, which changes no byte of a batch; default: by the
 	// time that replaying takes.

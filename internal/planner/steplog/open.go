@@ -2,17 +2,38 @@ package steplog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/checkpoint/mirror"
 	"github.com/millrace-data/millrace/internal/object"
+	"github.com/millrace-data/millrace/internal/planner/token"
 )
 
 // Prove finds out, before anyone is served, whether the log can be written. A planner that stands by waits until it is
-// known: only what is wrong with the folder, the mirror or the rights to them is an error then.
+// known: only what is wrong with the folder, the mirror or the rights to them is an error then, and a mirror of another job.
 func (o *Options) Prove(ctx context.Context) error {
-	return o.outlast(ctx, func() error { return o.prove(ctx) })
+	if err := o.outlast(ctx, func() error { return o.prove(ctx) }); err != nil || !o.Standby || o.Mirror == "" || ctx.Err() != nil {
+		return err
+	}
+	store, err := object.OpenProved(o.Mirror)
+	if err != nil {
+		return err
+	}
+	return mirror.CheckJob(ctx, mirror.Options{Store: store, Log: o.logOptions()}) // what cannot be known yet, Take finds out
+}
+
+// errOtherJob is wrapped by the error for a log of another job.
+var errOtherJob = errors.New("belongs to another job")
+
+// accept refuses the log of another job by one of its key frames. Which data the job has, nobody knows yet.
+func (o *Options) accept(frame []byte) error {
+	spec, ok := token.Spec(frame)
+	if !ok || o.Spec == [32]byte{} || spec == o.Spec {
+		return nil
+	}
+	return fmt.Errorf("%w, with spec %x; this planner's is %x, as `millrace lint` prints it", errOtherJob, spec[:6], o.Spec[:6])
 }
 
 func (o *Options) prove(ctx context.Context) error {
@@ -89,13 +110,17 @@ func (o *Options) awaitMirror(ctx context.Context) (head uint64, err error) {
 	}
 	o.Logger.Info("standing by: this planner serves when nobody writes the log in the mirror any more", "mirror", store.String())
 	trouble := func(err error) {
-		if err == nil {
+		switch {
+		case err == nil:
 			o.Logger.Warn("the mirror can be read again: this planner goes on standing by", "mirror", store.String())
+			return
+		case errors.Is(err, errOtherJob):
+			o.Logger.Warn("this planner goes on standing by, and does not take over another job: start it again with the spec of the planner that it stands by for", "err", err)
 			return
 		}
 		o.Logger.Warn("this planner stands by and cannot read the mirror now: it cannot take over until that can be read again", "mirror", store.String(), "err", err)
 	}
-	if head, err = mirror.AwaitFree(ctx, store, trouble); ctx.Err() != nil {
+	if head, err = mirror.AwaitFree(ctx, mirror.Options{Dir: o.Dir, Log: o.logOptions(), Store: store}, trouble); ctx.Err() != nil {
 		return 0, nil
 	}
 	if err == nil {
@@ -108,5 +133,5 @@ func (o *Options) awaitMirror(ctx context.Context) (head uint64, err error) {
 const msgFree = "nobody writes the log any more: taking over"
 
 func (o *Options) logOptions() checkpoint.Options {
-	return checkpoint.Options{Logger: o.Logger, FS: o.FS}
+	return checkpoint.Options{Logger: o.Logger, FS: o.FS, Accept: o.accept}
 }

@@ -56,20 +56,25 @@ func Take(ctx context.Context, opts *Options) (t Taken, err error) {
 	return t, err
 }
 
-// outlast calls try until it gives no error of class fault.Lost, or ctx ends, if this planner stands by: who stands by is
+// errNotReady is wrapped by what Options.Ready says.
+var errNotReady = errors.New("it could not serve")
+
+// outlast calls try until it gives no error that may pass, or ctx ends, if this planner stands by: who stands by is
 // there for a disk or a store that fails, which may fail this planner, too, and come back. Any other planner ends at once.
+// So does one that stands by for a log in a folder that is another job's, as it would lock that one for its own planners.
 // The first error is a warning; the ones after it are mostly the same.
 func (o *Options) outlast(ctx context.Context, try func() error) error {
 	level := slog.LevelWarn
 	for {
 		err := try()
-		if !o.Standby || fault.ClassOf(err) != fault.Lost {
+		passes := fault.ClassOf(err) == fault.Lost || errors.Is(err, errNotReady) || o.Mirror != "" && errors.Is(err, errOtherJob)
+		if !o.Standby || !passes {
 			return err
 		}
 		if ctx.Err() != nil {
 			return nil // it stood by until it was stopped
 		}
-		o.Logger.Log(ctx, level, "this planner cannot use the log now: it goes on standing by, and tries again", "log", o.Dir, "mirror", o.Mirror, "err", err)
+		o.Logger.Log(ctx, level, "this planner cannot take over now: it goes on standing by, and tries again", "log", o.Dir, "mirror", o.Mirror, "err", err)
 		level = slog.LevelInfo
 		select {
 		case <-time.After(lostPause):
@@ -87,12 +92,15 @@ func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err err
 			return false, err
 		}
 	}
+	if err := opts.ready(); err != nil {
+		return false, err
+	}
 	t.log, t.identity, err = opts.resumeLog(ctx)
 	if t.log == nil && opts.Standby && (err == nil || errors.Is(err, checkpoint.ErrInUse)) {
 		return true, nil
 	}
 	if t.log == nil {
-		if opts.Standby || errors.Is(err, checkpoint.ErrInUse) || fault.ClassOf(err) == fault.Lost {
+		if opts.Standby || errors.Is(err, checkpoint.ErrInUse) || errors.Is(err, errOtherJob) || fault.ClassOf(err) == fault.Lost {
 			return false, err
 		}
 		if err == nil {
@@ -126,6 +134,17 @@ func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err err
 		err = fault.As(fault.Lost, fmt.Errorf("another planner took over while this one started: %w", err))
 	}
 	return false, err
+}
+
+// ready says why a planner that stands by could not serve now.
+func (o *Options) ready() error {
+	if !o.Standby || o.Ready == nil {
+		return nil
+	}
+	if err := o.Ready(); err != nil {
+		return fault.Userf("%w: %w", errNotReady, err)
+	}
+	return nil
 }
 
 // Resumes says whether the log has steps.

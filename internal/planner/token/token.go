@@ -249,6 +249,17 @@ func Whole(data []byte) bool {
 	return whole && len(data) > sealBytes
 }
 
+// Spec is the identity of the job spec that a whole resume token or key frame belongs to, of any job and version; ok is false
+// for what is neither.
+func Spec(data []byte) (identity [32]byte, ok bool) {
+	t := &statepb.ResumeToken{}
+	body, whole := unseal(data)
+	if !whole || proto.Unmarshal(body, t) != nil || len(t.Identity) != len(identity) {
+		return identity, false
+	}
+	return [32]byte(t.Identity), true
+}
+
 // unseal takes it off again and reports whether it holds.
 func unseal(data []byte) (body []byte, whole bool) {
 	n := len(data) - sealBytes
