@@ -66,6 +66,12 @@ func (e *Exchange) Offer(address string, s Source) (withdraw func()) {
 	}
 }
 
+// Has says whether a loader of this process has an address.
+func (e *Exchange) Has(address string) bool {
+	_, ok := e.at(address)
+	return ok
+}
+
 // at returns the loader of this process at an address.
 func (e *Exchange) at(address string) (l *local, ok bool) {
 	if e == nil {

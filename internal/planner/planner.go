@@ -48,34 +48,35 @@ const DefaultAbsence = time.Second
 // Options configure a planner. Job and Address are required.
 type Options struct {
 	Job          *jobspec.Job
-	Address      string                // address to listen on, HOST:PORT or unix:PATH
-	Advertise    string                // HOST or HOST:PORT that others reach it at; default: the address, or the machine's name
-	Security     rpc.Security          //
-	LogDir       string                // where the step log is kept; "" keeps none
-	Standby      bool                  // serve when there is a log that no other planner has open, or whose mirror none renews any more, not before
-	LogMirror    string                // URL of the object store (object.Open) with a second copy of the log; "" keeps none
-	MirrorProved bool                  // a planner before this one wrote to LogMirror with the same credentials: where access is denied now, that is tried again
-	LogRetain    int                   // steps that the log keeps below those that are needed to go on, at least checkpoint.TrimEvery; 0: all
-	LogFS        checkpoint.FS         // file system of LogDir; default: the operating system's
-	KeyFrame     func(step int64) bool // whether the log has a key frame of a step, which changes no byte of a batch; default: by the time that replaying takes
-	Loaders      int                   // loaders to wait for before anything is read; default 1
-	Shadows      int                   // loaders beside them that stand by for one that is lost
-	HotShadows   bool                  // shadows read what those they stand by for read; else they only have the sources open
-	Deal         [][]int               // by source of the job spec: the places of the loaders that read it, rising (package sizing); default: sources are dealt in turn
-	Constructors int                   // constructors the DP ranks are spread over; default 1, or one for each node of RanksPerNode
-	RanksPerNode int                   // trainer ranks of a node; constructors that say on which they are serve the DP ranks that begin there. Default 0: of no account
-	Prefetch     int                   // steps planned ahead; default: the job spec's
-	AllowRoots   []string              // folders that sources which join are read from; default: the job's own
-	Changes      []change.Change       // made before the first step is planned, unless the log has them
-	Absence      time.Duration         // that a constructor may be away before another one serves its ranks; default DefaultAbsence, negative: for ever
-	StartWindow  time.Duration         // how long a rank that joins a job that runs without a token waits for the others; default DefaultStartWindow
-	Suspect      time.Duration         // how long a loader or constructor may say nothing before others are asked in its place; default DefaultSuspect
-	GiveUp       time.Duration         // how much longer a constructor's session goes on then, if another one can serve its ranks; default 1.5 s
-	Log          *slog.Logger          // default: discard
-	Registry     compile.Registry      // strategies and policies of the program
-	Scale        scaling.Options       // has loaders join and leave as the mix asks for them
-	Serving      func(address string)  // called when the address is open; may be nil
-	Telemetry    *telemetry.Board      // where the planner is shown; nil: nowhere
+	Address      string                    // address to listen on, HOST:PORT or unix:PATH
+	Advertise    string                    // HOST or HOST:PORT that others reach it at; default: the address, or the machine's name
+	Security     rpc.Security              //
+	LogDir       string                    // where the step log is kept; "" keeps none
+	Standby      bool                      // serve when there is a log that no other planner has open, or whose mirror none renews any more, not before
+	LogMirror    string                    // URL of the object store (object.Open) with a second copy of the log; "" keeps none
+	MirrorProved bool                      // a planner before this one wrote to LogMirror with the same credentials: where access is denied now, that is tried again
+	LogRetain    int                       // steps that the log keeps below those that are needed to go on, at least checkpoint.TrimEvery; 0: all
+	LogFS        checkpoint.FS             // file system of LogDir; default: the operating system's
+	KeyFrame     func(step int64) bool     // whether the log has a key frame of a step, which changes no byte of a batch; default: by the time that replaying takes
+	Loaders      int                       // loaders to wait for before anything is read; default 1
+	Shadows      int                       // loaders beside them that stand by for one that is lost
+	HotShadows   bool                      // shadows read what those they stand by for read; else they only have the sources open
+	Deal         [][]int                   // by source of the job spec: the places of the loaders that read it, rising (package sizing); default: sources are dealt in turn
+	Constructors int                       // constructors the DP ranks are spread over; default 1, or one for each node of RanksPerNode
+	RanksPerNode int                       // trainer ranks of a node; constructors that say on which they are serve the DP ranks that begin there. Default 0: of no account
+	Prefetch     int                       // steps planned ahead; default: the job spec's
+	AllowRoots   []string                  // folders that sources which join are read from; default: the job's own
+	Changes      []change.Change           // made before the first step is planned, unless the log has them
+	Absence      time.Duration             // that a constructor may be away before another one serves its ranks; default DefaultAbsence, negative: for ever
+	StartWindow  time.Duration             // how long a rank that joins a job that runs without a token waits for the others; default DefaultStartWindow
+	Suspect      time.Duration             // how long a loader or constructor may say nothing before others are asked in its place; default DefaultSuspect
+	GiveUp       time.Duration             // how much longer a constructor's session goes on then, if another one can serve its ranks; default 1.5 s
+	Log          *slog.Logger              // default: discard
+	Registry     compile.Registry          // strategies and policies of the program
+	Scale        scaling.Options           // has loaders join and leave as the mix asks for them
+	Beside       func(address string) bool // whether who has an address is reached without a connection, as part of this process; may be nil
+	Serving      func(address string)      // called when the address is open; may be nil
+	Telemetry    *telemetry.Board          // where the planner is shown; nil: nowhere
 }
 
 func (o *Options) withDefaults() {

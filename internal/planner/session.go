@@ -27,7 +27,7 @@ func (p *Planner) Load(stream grpc.BidiStreamingServer[pb.LoaderReport, pb.Loade
 		return rpc.ToStatus(fault.Userf("a loader's session begins with a hello"))
 	}
 	version, err := rpc.AgreeRole(hello.Protocol, hello.Newest, "loader "+hello.Id)
-	if err = cmp.Or(err, p.checkEpoch(stream.Context(), hello.Epoch, "loader "+hello.Id)); err != nil {
+	if err = cmp.Or(err, p.checkMember(stream.Context(), hello, "loader "+hello.Id)); err != nil {
 		return rpc.ToStatus(err)
 	}
 	l := &loaderSession{out: rpc.NewOutbox[*pb.LoaderOrder]()}
@@ -76,7 +76,7 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 		return rpc.ToStatus(fault.Userf("a constructor's session begins with a hello"))
 	}
 	version, err := rpc.AgreeRole(hello.Protocol, hello.Newest, "constructor "+hello.Id)
-	if err = cmp.Or(err, p.checkEpoch(stream.Context(), hello.Epoch, "constructor "+hello.Id)); err != nil {
+	if err = cmp.Or(err, p.checkMember(stream.Context(), hello, "constructor "+hello.Id)); err != nil {
 		return rpc.ToStatus(err)
 	}
 	ctx, cancel := context.WithCancelCause(stream.Context())
@@ -112,6 +112,24 @@ func (p *Planner) Construct(stream grpc.BidiStreamingServer[pb.ConstructorReport
 	err = refusal(ctx, err)
 	_ = p.put(context.WithoutCancel(ctx), occurred{control.ConstructorLeft{Session: c.session, Err: whyLeft(err)}}) // it fails when there is no planner any more
 	return rpc.ToStatus(err)
+}
+
+// checkMember refuses a member that heard of another planner, and one that others could not connect to. One that was here before
+// stays: what others are connected with goes on, and its certificate may be renewed once more.
+func (p *Planner) checkMember(ctx context.Context, hello interface {
+	GetEpoch() uint64
+	GetAddress() string
+}, who string) error {
+	err := p.checkEpoch(ctx, hello.GetEpoch(), who)
+	if beside := p.opts.Beside; err != nil || beside != nil && beside(hello.GetAddress()) {
+		return err
+	}
+	err = rpc.CheckReached(ctx, hello.GetAddress(), who)
+	if err != nil && hello.GetEpoch() > 0 {
+		p.opts.Log.Warn("no new connection to a member is possible", "err", err)
+		return nil
+	}
+	return err
 }
 
 // refusal is why a session ended that was refused; err of any other.

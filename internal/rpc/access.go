@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	pb "github.com/millrace-data/millrace/internal/proto"
 )
 
@@ -122,6 +124,33 @@ func checkRole(auth credentials.AuthInfo, want []string, purpose string) error {
 	}
 	return status.Errorf(codes.PermissionDenied, "the certificate of %q has no role %s: among its subject alternative names must be URI:%s, and its roles are %s; see docs/cli.md",
 		cert.Subject, purpose, rolePrefix+strings.Join(want, " or URI:"+rolePrefix), nameAll(has))
+}
+
+// CheckReached refuses who says that others reach it at address, and has a certificate which does not name that host, so that
+// nobody would believe it there.
+func CheckReached(ctx context.Context, address, who string) error {
+	p, _ := peer.FromContext(ctx)
+	if p == nil {
+		return nil
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return nil
+	}
+	host := "localhost" // as gRPC calls the other end of a socket
+	if !strings.HasPrefix(address, "unix:") {
+		var err error
+		if host, _, err = net.SplitHostPort(address); err != nil {
+			return fault.Userf("%s says that others reach it at %q, which is no address: give --listen HOST:PORT, or --advertise", who, address)
+		}
+		host, _, _ = strings.Cut(host, "%") // the zone is that of a machine, and in no certificate
+	}
+	cert := info.State.PeerCertificates[0]
+	if err := cert.VerifyHostname(host); err != nil {
+		return fault.Userf("%s says that others reach it at %s, and they would not believe it there, by its certificate (%s): %w: give it a certificate that names %s, or a host that this one names with --listen or --advertise",
+			who, address, cert.Subject, err, host)
+	}
+	return nil
 }
 
 func nameAll(roles []string) string {

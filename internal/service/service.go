@@ -216,7 +216,7 @@ func inProcess(ctx context.Context, g *errgroup.Group, opts *Options, dir string
 		return planner.Run(ctx, planner.Options{
 			Job: opts.Job, Address: opts.Address, Advertise: opts.Advertise, Security: opts.Security, LogDir: opts.LogDir, LogMirror: opts.LogMirror, LogRetain: opts.LogRetain,
 			Loaders: opts.Loaders, Shadows: opts.Shadows, HotShadows: opts.HotShadows, Deal: opts.deal(), Constructors: opts.Constructors, Prefetch: opts.Prefetch, Changes: opts.Changes, AllowRoots: opts.AllowRoots, Log: opts.Log, Registry: opts.Registry,
-			StartWindow: opts.StartWindow, Scale: scale, Serving: func(a string) { ready <- a }, Telemetry: opts.Telemetry,
+			StartWindow: opts.StartWindow, Scale: scale, Serving: func(a string) { ready <- a }, Beside: exchange.Has, Telemetry: opts.Telemetry,
 		})
 	})
 	g.Go(func() error {
