@@ -47,7 +47,7 @@ func TestSpecialTokens(t *testing.T) {
 
 	dir = with("{refuse: <|endoftext|>}")
 	for _, args := range [][]string{{"run", "job.yaml"}, {"plan", "job.yaml"}, {"lint", "job.yaml", "--read", "50"}} {
-		millrace(t, dir, args...).expect(t, exitUser, "qa.jsonl: byte 273: transforms[1].tokenize: byte 1 of the text is the special token <|endoftext|>, which is refused")
+		millrace(t, dir, args...).expect(t, exitUser, "qa.jsonl: byte 273: transforms[0].tokenize: byte 1 of the text is the special token <|endoftext|>, which is refused")
 	}
 	if got, want := tokensOf(t, with("{special: refuse}", "bad_records: skip")), plain-5*(name+3); got != want {
 		t.Errorf("without the records that are refused there are %d tokens, want %d", got, want)

@@ -117,21 +117,11 @@ func (o *Options) nodes() int {
 	if o.RanksPerNode == 0 {
 		return 0
 	}
-	t := &o.Job.Topology
-	return (t.DP*t.CP*t.PP*t.TP + o.RanksPerNode - 1) / o.RanksPerNode
+	return control.Nodes(o.ranks(), o.RanksPerNode)
 }
 
-// checkNodes warns of nodes that do not have as many ranks as each of them is said to have.
-func (o *Options) checkNodes() {
-	t := &o.Job.Topology
-	ranks := t.DP * t.CP * t.PP * t.TP
-	switch n := o.RanksPerNode; {
-	case n == 0 || ranks%n == 0:
-	case n > ranks:
-		o.Log.Warn("--ranks-per-node is more than the ranks of the job: all of them are taken to be on node 0", "ranks_per_node", n, "ranks", ranks)
-	default:
-		o.Log.Warn("--ranks-per-node does not divide the ranks of the job: the last node is taken to have fewer", "ranks_per_node", n, "ranks", ranks, "nodes", o.nodes(), "last_node", ranks%n)
-	}
+func (o *Options) ranks() int {
+	return o.Job.Topology.DP * o.Job.Topology.CP * o.Job.Topology.PP * o.Job.Topology.TP
 }
 
 // costs of the sources are kept beside the log, if that is in a folder of this machine.
@@ -192,7 +182,9 @@ func Run(ctx context.Context, opts Options) error {
 	if err := opts.validate(); err != nil {
 		return err
 	}
-	opts.checkNodes()
+	if uneven := control.Uneven(opts.ranks(), opts.RanksPerNode); uneven != "" {
+		opts.Log.Warn(uneven, "ranks_per_node", opts.RanksPerNode, "ranks", opts.ranks())
+	}
 	if opts.Standby {
 		if opts.Security = opts.Security.StandsBy(); opts.Security.MakesKey() {
 			opts.Log.Warn(keyless)

@@ -33,10 +33,22 @@ func (c *Core) home(m *constructor) int {
 	return int(*m.node) % len(c.members.constructors) // of a mesh that grew there may be more nodes than numbers
 }
 
-// nodes is how many nodes have ranks of the mesh.
-func (c *Core) nodes() int {
-	return (c.job.tree.World() + c.cfg.NodeRanks - 1) / c.cfg.NodeRanks
+// Nodes is how many nodes ranks are on, each of them on one.
+func Nodes(ranks, each int) int { return (ranks + each - 1) / each }
+
+// Uneven says what is taken for granted where nodes do not have as many ranks as each is said to have; "" if they do.
+func Uneven(ranks, each int) string {
+	switch {
+	case each == 0 || ranks%each == 0:
+		return ""
+	case each > ranks:
+		return "--ranks-per-node is more than the ranks of the job: all of them are taken to be on node 0"
+	}
+	return fmt.Sprintf("--ranks-per-node does not divide the ranks of the job: the last of %d nodes is taken to have %d", Nodes(ranks, each), ranks%each)
 }
+
+// nodes is how many nodes have ranks of the mesh.
+func (c *Core) nodes() int { return Nodes(c.job.tree.World(), c.cfg.NodeRanks) }
 
 // astray says whether a constructor is on a node that has no ranks, as far as it says.
 func (c *Core) astray(m *constructor) bool {

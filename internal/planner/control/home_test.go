@@ -158,3 +158,17 @@ func TestAstray(t *testing.T) {
 		t.Errorf("%+v serves node 3", m)
 	}
 }
+
+// TestUneven: ranks that do not fill the nodes that they are said to be on are a mistake more often than not, and nothing
+// to refuse: a mesh may grow.
+func TestUneven(t *testing.T) {
+	for each, want := range map[int]string{
+		0: "", 1: "", 2: "", 4: "",
+		3: "--ranks-per-node does not divide the ranks of the job: the last of 2 nodes is taken to have 1",
+		8: "--ranks-per-node is more than the ranks of the job: all of them are taken to be on node 0",
+	} {
+		if got := Uneven(4, each); got != want {
+			t.Errorf("of 4 ranks, %d on a node, it says %q, want %q", each, got, want)
+		}
+	}
+}
