@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
+import subprocess
 import threading
 
 import pytest
-from processes import needs_binary, real_service, write_job
+from processes import BINARY, needs_binary, real_service, write_job
 
 import millrace
 from millrace.messages import ResumeToken
@@ -160,9 +162,12 @@ def test_a_lost_node_does_not_end_the_job(tmp_path):
             assert millrace.change(address, {"topology": {"dp": 2}}, from_token=given) == 3
         with pytest.raises(millrace.UserError, match="start the ranks of that mesh from it"):
             steps(before[0], 9)
+        file = tmp_path / "token"
+        flags = ["topology", address, "dp=2", "--from-step", "3", "--save-token", str(file)]
+        subprocess.run([BINARY, *flags], check=True)
         after = ranks(address, 2)
         for loader in after:
-            loader.load_state_dict(found)
+            loader.load_state_dict(json.loads(file.read_text()))
         in_turn(after, 5)
         assert [loader.step for loader in after] == [7, 7]
         token = ResumeToken.decode(after[0].state_dict()["token"])

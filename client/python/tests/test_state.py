@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import json
 import multiprocessing
 import pickle
 
@@ -13,6 +15,7 @@ from conftest import check_batch, take
 from processes import own_process, service_process, until
 
 import millrace
+from millrace.state import from_json
 
 PREFETCH = pytest.mark.parametrize("prefetch", [0, 1, 3])
 
@@ -124,7 +127,7 @@ def test_state_before_the_service_is_there(open_loader):
         ({"step": "3"}, "whole number"),
         ({"step": 1.0}, "whole number"),
         ({"token": b""}, "no token"),
-        ({"token": "text"}, "no token"),
+        ({"token": "no base64"}, "no token"),
     ],
 )
 def test_states_that_cannot_be_right(serve, open_loader, change, words):
@@ -154,6 +157,25 @@ def test_a_state_that_came_back_as_arrays(serve, open_loader):
     loader.load_state_dict({**state, **arrays})
     assert loader.state_dict() == state and type(loader.state_dict()["step"]) is int
     check_goes_on(service, loader, 3, 3)
+
+
+def test_a_state_out_of_json(serve, open_loader):
+    """The file of --save-token goes wherever a state does, and so does a state's own JSON."""
+    service = serve()
+    loader = open_loader(service)
+    take(loader, 4)
+    state = loader.state_dict()
+    text = base64.b64encode(state["token"]).decode()
+    for given in ({"job": "fake", "step": 2, "token": text}, {**state, "token": text}):
+        given = json.loads(json.dumps(given))
+        for loaded in (given, from_json(given), from_json(json.dumps(given))):
+            loader.load_state_dict(loaded)
+            assert loader.state_dict() == state
+            check_goes_on(service, loader, 4, 3)
+        millrace.change(service.address, {"topology": {"dp": 1}}, from_token=given)
+        assert service.requests("Change")[-1].token == state["token"]
+    with pytest.raises(millrace.UserError, match="holds 'step', 'token'"):
+        loader.load_state_dict({"step": 2, "token": text})
 
 
 @PREFETCH

@@ -13,6 +13,7 @@ from millrace.messages import Mesh, ResumeToken
 from millrace.wire import WireError
 
 VERSION = 1
+SAVED = {"job", "step", "token"}  # what `millrace ... --save-token` writes, as JSON
 State = dict[str, Any]
 
 
@@ -31,19 +32,25 @@ def is_beginning(state: Any) -> bool:
     if not isinstance(state, dict):
         return False
     token = state.get("token")
-    return not state or (isinstance(token, (bytes, bytearray)) and not token)
+    return not state or (isinstance(token, (bytes, bytearray, str)) and not token)
 
 
 def checked(state: Any) -> State:
     """Returns a copy of state in its usual types, or raises UserError.
 
     Checkpoints that keep arrays only are fine: numbers and the token may come back as NumPy's.
+    So is the token as base64, which is how JSON holds it, and what --save-token wrote.
     """
     if not isinstance(state, dict):
         raise UserError(f"a state is a dict as state_dict() returned it, not {type(state)}")
+    if set(state) == SAVED:
+        state = make(state["step"], 0, state["token"])
     if "version" not in state:
         keys = ", ".join(map(repr, state)) or "nothing"
-        raise UserError(f"a state is a dict as state_dict() returned it; this one holds {keys}")
+        raise UserError(
+            f"a state is a dict as state_dict() returned it, or the JSON of a file that "
+            f"--save-token wrote; this one holds {keys}"
+        )
     if state["version"] != VERSION:
         raise UserError(f"the state has version {state['version']!r}: this client reads {VERSION}")
     step = step_number("the state's step", state.get("step"))
@@ -68,7 +75,9 @@ def check_middle(state: State, joined: Mesh) -> None:
 
 
 def _bytes(token: Any) -> bytes:
-    with contextlib.suppress(TypeError, BufferError):
+    with contextlib.suppress(TypeError, BufferError, ValueError):
+        if isinstance(token, str):
+            token = base64.b64decode(token, validate=True)
         if len(view := memoryview(token)):
             return view.tobytes()
     raise UserError("the state has no token: keep the dict whole in the checkpoint")
@@ -80,7 +89,7 @@ def to_json(state: State) -> dict[str, Any]:
 
 
 def from_json(state: Any) -> State:
-    """Returns the state that to_json() wrote, as its values or as their text.
+    """Returns the state that to_json() or --save-token wrote, as its values or as their text.
 
     Raises UserError for anything else.
     """
@@ -90,7 +99,8 @@ def from_json(state: Any) -> State:
     except (TypeError, ValueError, KeyError) as error:
         raise UserError(
             f"{_short(state)} is no state as JSON, an object with a token in base64 as get_state() "
-            f"returns it ({type(error).__name__}: {error}): keep it whole in the checkpoint"
+            f"returns it or --save-token writes it ({type(error).__name__}: {error}): keep it "
+            "whole in the checkpoint"
         ) from error
 
 
