@@ -139,6 +139,9 @@ func (f *askFlags) make(ctx context.Context, addresses string, c change.Change) 
 		late = fmt.Sprintf(" (step %d is planned already)", c.Step)
 	}
 	fmt.Fprintf(stdout, "from step %d on%s: %s\n", reply.Step, late, describeChange(c))
+	if reply.VoidTo > reply.Step {
+		fmt.Fprintf(stdout, "void from now on: steps %d to %d as the ranks before were given them, and the states that those saved after step %d\n", reply.Step, reply.VoidTo-1, reply.Step)
+	}
 	return nil
 }
 

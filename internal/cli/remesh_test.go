@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -28,23 +29,26 @@ func TestTopologyFrom(t *testing.T) {
 			}
 		}
 	}
-	var token []byte
+	var token, later []byte
 	for step := range 6 {
 		for _, c := range ranks {
 			take(c, 1)
 		}
-		if step == 2 {
-			var err error
-			if token, _, err = ranks[0].State(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+		saved, _, err := ranks[0].State(t.Context())
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case step == 2:
+			token = saved
 		}
+		later = saved
 	}
 	ranks[1].Close()
 	if err := writeToken(dir+"/three.token", tokenFile{"tiny", 3, token}); err != nil {
 		t.Fatal(err)
 	}
 	put(t, dir, "raw.token", string(token)) // as State gave it
+	put(t, dir, "later.token", string(later))
 	s.verb(t, dir, "topology", "dp=1", "--from", "raw.token", "--step", "9").expect(t, exitUser, "is of step 3: leave the step out")
 	s.verb(t, dir, "topology", "dp=1", "--from", "nothing.token").expect(t, exitUser, "reading the resume token")
 	s.verb(t, dir, "topology", "dp=1", "--from", "job.yaml").expect(t, exitUser, "job.yaml is not a resume token")
@@ -54,7 +58,9 @@ func TestTopologyFrom(t *testing.T) {
 	s.verb(t, dir, "topology", "dp=1", "--from-step", "3", "--from", "three.token").expect(t, exitUsage, "can't be used together")
 	s.verb(t, dir, "topology", "dp=1", "--save-token", "x").expect(t, exitUsage, "--save-token goes with --from-step")
 	made := s.verb(t, dir, "topology", "dp=1", "--from-step", "3", "--save-token", "found.token", "--reason", "node lost")
-	made.expect(t, 0)
+	if made.expect(t, 0); !regexp.MustCompile("\nvoid from now on: steps 3 to [0-9]+ as the ranks before were given them, and the states that those saved after step 3\n").MatchString(made.stdout) {
+		t.Errorf("it prints %q", made.stdout)
+	}
 	token, err := readToken(dir + "/found.token") // what was saved at the step is asked for again below
 	if err != nil {
 		t.Fatal(err)
@@ -91,4 +97,9 @@ func TestTopologyFrom(t *testing.T) {
 		}
 	}
 	millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").expect(t, 0)
+	millrace(t, dir, "run", "job.yaml", "--log-dir", "log", "--resume", "later.token", "--steps", "4").
+		expect(t, exitUser, "is void; resume from the token of that step, or from one that was saved since, or start the service with another, empty log")
+	if got := millrace(t, dir, "run", "job.yaml", "--log-dir", "other", "--resume", "later.token", "--steps", "4").digest(t); got != want {
+		t.Errorf("with another log it ends with %s, want %s", got, want)
+	}
 }

@@ -129,7 +129,8 @@ func (p *Planner) Change(ctx context.Context, req *pb.ChangeRequest) (*pb.Change
 	if err != nil {
 		return nil, err
 	}
-	return &pb.ChangeReply{Step: uint64(answer.(control.ChangeReply).Step), Epoch: p.epoch}, nil
+	made := answer.(control.ChangeReply)
+	return &pb.ChangeReply{Step: uint64(made.Step), Epoch: p.epoch, VoidTo: uint64(made.VoidTo)}, nil
 }
 
 // Report implements the Planner service.

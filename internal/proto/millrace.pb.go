@@ -8351,8 +8351,9 @@ func (x *ChangeRequest) GetStaleRefused() uint32 {
 
 type ChangeReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Step          uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`   // the first step that it applies to
-	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // of the planner
+	Step          uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`                   // the first step that it applies to
+	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`                 // of the planner
+	VoidTo        uint64                 `protobuf:"varint,3,opt,name=void_to,json=voidTo,proto3" json:"void_to,omitempty"` // with a token: steps from there to before this one were planned, and are void
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8397,6 +8398,13 @@ func (x *ChangeReply) GetStep() uint64 {
 func (x *ChangeReply) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ChangeReply) GetVoidTo() uint64 {
+	if x != nil {
+		return x.VoidTo
 	}
 	return 0
 }
@@ -9418,10 +9426,11 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\bidentity\x18\x02 \x01(\fR\bidentity\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\fR\x05token\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12#\n" +
-	"\rstale_refused\x18\b \x01(\rR\fstaleRefused\"7\n" +
+	"\rstale_refused\x18\b \x01(\rR\fstaleRefused\"P\n" +
 	"\vChangeReply\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x95\x02\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x17\n" +
+	"\avoid_to\x18\x03 \x01(\x04R\x06voidTo\"\x95\x02\n" +
 	"\rReportRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12,\n" +

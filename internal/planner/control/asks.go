@@ -83,8 +83,9 @@ type SaveReply struct {
 	Digest [32]byte
 }
 
-// ChangeReply is the first step that a change applies to.
-type ChangeReply struct{ Step int64 }
+// ChangeReply is the first step that a change applies to. With a token, the steps from there to before VoidTo were
+// planned, and are void.
+type ChangeReply struct{ Step, VoidTo int64 }
 
 func (JoinReply) reply()   {}
 func (SaveReply) reply()   {}
@@ -240,12 +241,11 @@ func (c *Core) withdraw(id uint64) {
 
 // makeChange makes a change, or takes it as far as it goes now.
 func (c *Core) makeChange(q MakeChange) (Reply, bool, error) {
-	proceed := c.proceedChange
 	if len(q.Token) > 0 {
-		proceed = func(ch change.Change) (int64, bool, error) { return c.proceedFrom(ch, q.Token) }
+		return c.proceedFrom(q.Change, q.Token)
 	}
-	step, done, err := proceed(q.Change)
-	return ChangeReply{step}, done, err
+	step, done, err := c.proceedChange(q.Change)
+	return ChangeReply{Step: step}, done, err
 }
 
 // locate answers where a rank's batches are.

@@ -134,39 +134,39 @@ func sameChange(a, b plan.Change) bool { return bytes.Equal(a.Text, b.Text) }
 
 // proceedFrom makes a change of the topology at the position of a token, or takes it as
 // far as it goes now.
-func (c *Core) proceedFrom(ch change.Change, data []byte) (step int64, done bool, err error) {
+func (c *Core) proceedFrom(ch change.Change, data []byte) (made Reply, done bool, err error) {
 	if c.plan == nil {
 		c.wait(onMembers)
-		return 0, false, nil
+		return nil, false, nil
 	}
 	at, err := c.positionOf(data)
 	if err != nil {
-		return 0, false, err
+		return nil, false, err
 	}
 	if ready, err := c.knowAll(at); !ready || err != nil {
-		return 0, false, err
+		return nil, false, err
 	}
 	return c.remeshFrom(ch, at)
 }
 
 // remeshFrom makes the change: in the log first, then the job moves.
-func (c *Core) remeshFrom(ch change.Change, at *token.Position) (step int64, done bool, err error) {
+func (c *Core) remeshFrom(ch change.Change, at *token.Position) (made Reply, done bool, err error) {
 	if ch.Step != 0 && ch.Step != at.State.Step {
-		return 0, false, fault.Userf("the change is for step %d, and the token that it starts from is of step %d: leave the step out", ch.Step, at.State.Step)
+		return nil, false, fault.Userf("the change is for step %d, and the token that it starts from is of step %d: leave the step out", ch.Step, at.State.Step)
 	}
 	ch.Step, ch.From = at.State.Step, hex.EncodeToString(at.Digest[:])
 	if c.journal.find(ch) >= 0 {
-		return ch.Step, true, nil // it was asked for before
+		return ChangeReply{Step: ch.Step}, true, nil // it was asked for before
 	}
 	if known, err := c.checkLog(at.State.Step, at.Digest); !known || err != nil {
-		return 0, false, err
+		return nil, false, err
 	}
 	state, err := c.whole(at)
 	if err != nil {
-		return 0, false, err
+		return nil, false, err
 	}
 	if c.job.positioned && !c.holds(state, at.Digest) {
-		return 0, false, offHistory(state.Step)
+		return nil, false, offHistory(state.Step)
 	}
 	void := func(p plan.Change) bool { return p.Kind == plan.Remesh && p.Step >= ch.Step }
 	state.Pending = slices.DeleteFunc(slices.Clone(state.Pending), void)
@@ -177,15 +177,16 @@ func (c *Core) remeshFrom(ch change.Change, at *token.Position) (step int64, don
 		err = core.Check(p)
 	}
 	if err != nil {
-		return 0, false, err
+		return nil, false, err
 	}
+	planned := max(c.plan.Planned(), c.log.steps())
 	c.storeFrom(ch, p, at.Digest, void)
 	c.enter(ch, p)
 	state.Await(p)
 	tree := core.MeshAt(state)
 	c.note(Info, "job moved", "by", "a change of the topology", "planned", c.plan.Planned(), "to", state.Step, "topology", tree.Canonical())
 	moved := &Moved{To: state.Step, Topology: tree.Canonical()}
-	return p.Step, true, c.move(state, at.Digest, tree, moved, 0)
+	return ChangeReply{p.Step, max(planned, p.Step)}, true, c.move(state, at.Digest, tree, moved, 0)
 }
 
 // checkLog refuses a position that the log has otherwise, as far as it knows; known is

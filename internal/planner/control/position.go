@@ -118,7 +118,8 @@ func (c *Core) agree(state plan.State) error {
 		have := state.Settings.Have(changes[i:]) || state.Settings.Have(filed)
 		if !have && ch.From {
 			return fault.Userf("%sthe job went on from step %d with other ranks (%s), and the resume token of step %d was saved by those before: "+
-				"what they were given from step %d on is void; resume from the token of that step, or from one that was saved since", origin, ch.Step, ch.Text, state.Step, ch.Step)
+				"what they were given from step %d on is void; resume from the token of that step, or from one that was saved since, "+
+				"or start the service with another, empty log: it takes this token", origin, ch.Step, ch.Text, state.Step, ch.Step)
 		}
 		if !have { // what was made live may be of another branch
 			return fault.Userf("%sthe change %s is for step %d, and the job of the resume token of step %d did not have it there, or has another one since: "+

@@ -126,6 +126,9 @@ func showAnswer(a Answer) string {
 	case SaveReply:
 		return fmt.Sprintf("a token of %d bytes", len(r.Token))
 	case ChangeReply:
+		if r.VoidTo > r.Step {
+			return fmt.Sprintf("from step %d on, void to before %d", r.Step, r.VoidTo)
+		}
 		return fmt.Sprintf("from step %d on", r.Step)
 	}
 	if a.Err == nil {
