@@ -1,6 +1,10 @@
 package control
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/millrace-data/millrace/internal/planner/plan"
+)
 
 // Cause says what kind of part holds the next step up.
 type Cause string
@@ -45,17 +49,21 @@ func (c *Core) holdup() Holdup {
 	if text := c.missingMember(); text != "" {
 		return Holdup{Cause: CauseMember, Text: text}
 	}
-	if c.starved() {
+	step, rows := c.plan.Missing()
+	next := c.nextMesh(step)
+	if next == nil && c.starved() {
 		return Holdup{Cause: CauseSource, Name: c.sources.specs[c.firstWanted().source].Name, Text: c.unread()}
 	}
 	if who := c.refused(); who != "" {
 		return Holdup{Cause: CauseTrainers, Text: who}
 	}
-	step, rows := c.plan.Missing()
 	all := step >= c.plan.Planned() // that was planned is assembled
-	if all && len(c.out.held) > 0 || !all && c.out.unlogged(step) {
+	if (all || next != nil) && len(c.out.held) > 0 || !all && c.out.unlogged(step) {
 		d, _ := c.Unwritten()
 		return Holdup{Cause: CauseLog, Text: "the log in " + c.log.dir, Log: d}
+	}
+	if next != nil {
+		return c.leaving(next)
 	}
 	full := c.crowded(step)
 	if !all && full == "" {
@@ -66,6 +74,24 @@ func (c *Core) holdup() Holdup {
 		return Holdup{Cause: CauseTrainers, Text: text + full, Ranks: true, Slow: slow}
 	}
 	return Holdup{Cause: c.idleCause(), Text: text, Ranks: true, Slow: slow}
+}
+
+// nextMesh is the first step for another mesh, if all before the given one is assembled, and that is all that the ranks of
+// this mesh get; else nil. No step is put together for those of the next mesh before one of them has joined.
+func (c *Core) nextMesh(step int64) *plan.Step {
+	if s := c.job.remesh; s != nil && step >= s.Step {
+		return s
+	}
+	return nil
+}
+
+// leaving is the holdup from then on.
+func (c *Core) leaving(next *plan.Step) Holdup {
+	if c.plan.Acked() < next.Step {
+		slow, text := c.trainers()
+		return Holdup{Cause: CauseTrainers, Text: text, Ranks: true, Slow: slow}
+	}
+	return Holdup{Cause: CauseTrainers, Text: fmt.Sprintf("ranks of %s to join, from the state of step %d", next.Mesh.Canonical(), next.Step), Ranks: true}
 }
 
 // crowded says which constructor has no room for a step until ranks have finished others, as the end of a sentence; "" if

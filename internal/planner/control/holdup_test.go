@@ -38,6 +38,24 @@ func TestHoldupLog(t *testing.T) {
 	}
 }
 
+// TestHoldupRemesh: where the topology changes, what is waited for are the ranks that still have steps to do, and then those
+// of the next mesh: nothing is put together before they join.
+func TestHoldupRemesh(t *testing.T) {
+	p := newPlayer(t)
+	for _, c := range []string{
+		"job dp=1 web", "loader l0", "constructor c0", "indexed l0 web", "log kept", "read", "join j0 0", "admit c0", "read", "persisted",
+		`change t0 {"topology": {"dp": 2}}`, "persisted", "assemble 0", "assemble 1", "ack 0 1", "read", "persisted",
+	} {
+		p.do(c)
+	}
+	for _, want := range []string{"trainers: rank dp=0 cp=0 pp=0 tp=0 is at step 1", "ranks of tp1 cp1 dp2 pp1 to join, from the state of step 2"} {
+		if h := p.core.Holdup(); h.Cause != CauseTrainers || !h.Ranks || h.Text != want {
+			t.Errorf("%+v, want %q", h, want)
+		}
+		p.do("ack 0 2")
+	}
+}
+
 // TestHoldupRoom: a constructor whose buffer is full of what ranks have not finished waits for these, and is not itself what
 // holds the job up.
 func TestHoldupRoom(t *testing.T) {
