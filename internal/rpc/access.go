@@ -37,7 +37,7 @@ var callers = map[string][]string{
 	pb.Planner_Load_FullMethodName:        {roleLoader},
 	pb.Planner_Construct_FullMethodName:   {roleConstructor},
 	pb.Planner_Join_FullMethodName:        {roleTrainer},
-	pb.Planner_State_FullMethodName:       {roleTrainer},
+	pb.Planner_State_FullMethodName:       {roleTrainer, roleOperator},
 	pb.Planner_Locate_FullMethodName:      {roleTrainer, roleOperator},
 	pb.Planner_Report_FullMethodName:      {roleTrainer},
 	pb.Planner_Change_FullMethodName:      {roleOperator},

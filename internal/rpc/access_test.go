@@ -234,7 +234,7 @@ func TestRolesOfCertificates(t *testing.T) {
 		{[]string{roleTrainer}, []string{join, state, report, ask, why, deliver, share, batch, ack, locate, peek}},
 		{[]string{roleLoader}, []string{load, ask, open, run}},
 		{[]string{roleConstructor}, []string{construct, ask, fetch}},
-		{[]string{roleOperator}, []string{change, ask, why, locate, peek, open, run}},
+		{[]string{roleOperator}, []string{change, state, ask, why, locate, peek, open, run}},
 		{[]string{roleWorkers}, nil},
 		{[]string{rolePlanner}, []string{ask}},
 		{[]string{roleService}, []string{load, construct, ask, fetch, open, run}},
