@@ -9,6 +9,39 @@ import (
 	"github.com/millrace-data/millrace/client"
 )
 
+// TestStateOfOtherMesh: a rank that loads a state of another mesh than its own hears how the job goes on with its mesh, and
+// that is so.
+func TestStateOfOtherMesh(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	s := serve(t, dir)
+	var token []byte
+	for dp := range 2 {
+		c, err := open(t, s, client.Options{Rank: client.Rank{DP: dp}, Prefetch: -1})
+		if err == nil {
+			_, err = c.Next(t.Context())
+		}
+		if err == nil {
+			token, _, err = c.State(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	alone := client.Options{Mesh: client.Mesh{DP: 1}, Token: token}
+	_, err := open(t, s, alone)
+	refused(t, err, "the trainer has dp size 1, job \"tiny\" has 2 where its state was saved", "`millrace topology ADDRESS dp=1 --from TOKEN`")
+	put(t, dir, "one.token", string(token))
+	s.verb(t, dir, "topology", "dp=1", "--from", "one.token").expect(t, 0)
+	c, err := open(t, s, alone)
+	if err == nil {
+		_, err = c.Next(t.Context())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTopologyFrom loses one of two ranks: the other one goes on alone from the checkpoint,
 // and the log is that of the job as it was meant.
 func TestTopologyFrom(t *testing.T) {

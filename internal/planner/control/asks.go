@@ -255,7 +255,7 @@ func (c *Core) locate(q Locate) (Reply, bool, error) {
 		c.wait(onMembers)
 		return nil, false, nil
 	}
-	if err := c.checkMesh(q.Rank, Rank{}, c.job.tree); err != nil {
+	if err := c.checkMesh(q.Rank, Rank{}, c.job.tree, false); err != nil {
 		return nil, false, err
 	}
 	return c.where(q.Rank, m), true, nil

@@ -139,8 +139,9 @@ func (c *Core) readyToJoin(j *join) (ready bool, err error) {
 	return ready && err == nil, err
 }
 
-// checkMesh refuses a rank that is not in the mesh at its position.
-func (c *Core) checkMesh(rank, believed Rank, tree *mesh.Tree) error {
+// checkMesh refuses a rank that is not in the mesh at its position. Where a token has that position, no job spec says
+// what its mesh is.
+func (c *Core) checkMesh(rank, believed Rank, tree *mesh.Tree, byToken bool) error {
 	has := tree.Sizes()
 	for _, axis := range []struct {
 		name         string
@@ -152,7 +153,10 @@ func (c *Core) checkMesh(rank, believed Rank, tree *mesh.Tree) error {
 		{"pp", rank.PP, believed.PP, has.PP},
 		{"tp", rank.TP, believed.TP, has.TP},
 	} {
-		if axis.asked != 0 && int(axis.asked) != axis.has {
+		if other := axis.asked != 0 && int(axis.asked) != axis.has; other && byToken {
+			return fault.Userf("the trainer has %s size %d, job %q has %d where its state was saved; start the ranks of that mesh, or have the job go on from this state with others: "+
+				"`millrace topology ADDRESS %[1]s=%[2]d --from TOKEN`, or from_token= of Python's millrace.change()", axis.name, axis.asked, c.id.Name, axis.has)
+		} else if other {
 			return fault.Userf("the trainer has %s size %d, job %q has %d; set topology.%s in the job spec to what the trainer runs with",
 				axis.name, axis.asked, c.id.Name, axis.has, axis.name)
 		}
@@ -165,7 +169,7 @@ func (c *Core) checkMesh(rank, believed Rank, tree *mesh.Tree) error {
 }
 
 // inMesh says whether the mesh of this generation has a rank.
-func (c *Core) inMesh(r Rank) bool { return c.checkMesh(r, Rank{}, c.job.tree) == nil }
+func (c *Core) inMesh(r Rank) bool { return c.checkMesh(r, Rank{}, c.job.tree, false) == nil }
 
 // join positions the job at the rank's token and says where its batches are.
 func (c *Core) join(j *join) (*JoinReply, error) {

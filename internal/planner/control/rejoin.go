@@ -39,7 +39,7 @@ func (c *Core) stands(j *join) (ready bool, err error) {
 		c.wait(onMembers | onMove | onPlanned)
 		return false, c.failed
 	}
-	if err := c.checkMesh(rank, j.req.Sizes, c.job.tree); err != nil {
+	if err := c.checkMesh(rank, j.req.Sizes, c.job.tree, false); err != nil {
 		return false, err
 	}
 	state, held := c.plan.State(at.Step)

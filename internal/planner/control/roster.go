@@ -221,7 +221,7 @@ func (c *Core) granted(j *join) (bool, error) {
 	}
 	j.foreign = j.foreign || len(c.journal.entries) > known
 	tree := c.plan.MeshAt(j.state)
-	if err := c.checkMesh(j.req.Rank, j.req.Sizes, tree); err != nil || !c.mayWait(j) || !c.moves(j, tree) && !c.wasPast(j.state.Step) {
+	if err := c.checkMesh(j.req.Rank, j.req.Sizes, tree, len(j.req.Token) > 0); err != nil || !c.mayWait(j) || !c.moves(j, tree) && !c.wasPast(j.state.Step) {
 		return err == nil, err
 	}
 	return c.othersBegin(j)
