@@ -82,7 +82,7 @@ func TestBadData(t *testing.T) {
 		{"token below 0", words("ids.jsonl", "transforms: [{tokens: ids}, {append_eod: 1}]"), map[string][]byte{"ids.jsonl": rows}, []string{`source "words"`, "ids.jsonl: byte 19", `"ids"`, "-5", "0 to 2147483647"}},
 		{"token beyond 31 bits", words("ids.jsonl", "transforms: [{tokens: ids}, {append_eod: 1}]"), map[string][]byte{"ids.jsonl": large}, []string{`source "words"`, "ids.jsonl: byte 19", `"ids"`, "5000000000", "0 to 2147483647"}},
 		{"one bad record too many", words("bad.jsonl", "bad_records: {policy: skip, limit: 0}"), map[string][]byte{"bad.jsonl": []byte(cutLine)},
-			[]string{`source "words"`, "more than bad_records.limit 0 allows", "bad.jsonl"}},
+			[]string{`source "words"`, "more than bad_records.limit 0 allows", "bad.jsonl", "fix the line; mend them, or raise the limit"}},
 		{"rank file that is none", words("words/*.jsonl", "transforms: [{tokenize: {encoding: cl100k_base, ranks: notes/01.txt}}, {append_eod: {}}]"), nil, []string{`source "words"`, "01.txt"}},
 	}, "run")
 }

@@ -377,7 +377,7 @@ func (r *reading) bad(rec *format.Record, err error) error {
 func (r *reading) skip(rec *format.Record, err error) error {
 	err = inFile(r.source.Manifest.Files[r.file].URI, r.source.Format, rec, err)
 	if !transform.Skips(r.source.Spec, err) {
-		return err
+		return transform.Stops(r.source.Spec, err)
 	}
 	_, raised := transform.Raised(err)
 	r.block.Skips = append(r.block.Skips, Skip{

@@ -37,7 +37,7 @@ func Check(ctx context.Context, st store.Store, job *jobspec.Job, i int, shared 
 		if errors.Is(err, errUnasked) || err != nil && transform.Skips(&spec, err) {
 			return nil
 		}
-		return inFile(obj.URI, of, rec, err)
+		return transform.Stops(&spec, inFile(obj.URI, of, rec, err))
 	})
 	if err != nil {
 		return unread(chain, err)

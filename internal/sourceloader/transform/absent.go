@@ -28,7 +28,7 @@ func (c *Chain) Requires(column int) bool { return c.runs[0].requires[column] }
 func absent(rec *format.Record, column int, path, remedy string) error {
 	said := func(given []string) error {
 		missing, has := lacks(rec, column, path, given)
-		return fault.Userf("%w %q%s: correct the name, %s, or skip such records by bad_records.policy", ErrAbsent, clip(missing), Hint(missing, has), remedy)
+		return fault.Userf("%w %q%s: correct the name, or %s", ErrAbsent, clip(missing), Hint(missing, has), remedy)
 	}
 	return &absence{said(nil), column, said}
 }

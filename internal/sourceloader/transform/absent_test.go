@@ -62,7 +62,7 @@ func TestAbsent(t *testing.T) {
 		`{sure\\?}{b}`: `no field "b"`,
 		"{text}":       `no field "text"`,
 		"{a}{b?}{b}":   `no field "b"`,
-		"{m[].x} {a?}": `no field "x" (its fields are role, text): correct the name, write {m[].x?}`,
+		"{m[].x} {a?}": `no field "x" (its fields are role, text): correct the name, or write {m[].x?}`,
 	} {
 		_, err := applied(t, record, text(template), tokenizeBytes)
 		if err == nil || !errors.Is(err, ErrAbsent) || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want) {

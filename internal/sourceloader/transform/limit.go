@@ -3,6 +3,7 @@ package transform
 import (
 	"cmp"
 	"errors"
+	"fmt"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -13,10 +14,23 @@ import (
 // the job. A record that is too long, or has lists that are, is left out only if the spec
 // sets the limit: the limit then decides bytes, and is part of the job's identity.
 func Skips(src *jobspec.Source, err error) bool {
+	return src.BadRecords.Policy == "skip" && skippable(src, err)
+}
+
+// Stops is the error of a record that stops the job: it says so where the source's policy alone does that.
+func Stops(src *jobspec.Source, err error) error {
+	if src.BadRecords.Policy == "skip" || !skippable(src, err) {
+		return err
+	}
+	return fmt.Errorf("%w; to leave such records out, set bad_records.policy: skip", err)
+}
+
+// skippable reports whether a policy may leave out a record with this error.
+func skippable(src *jobspec.Source, err error) bool {
 	if _, whole := errors.AsType[*callError](err); whole {
 		return false
 	}
-	return fault.ClassOf(err) == fault.User && src.BadRecords.Policy == "skip" &&
+	return fault.ClassOf(err) == fault.User &&
 		(src.MaxRecord > 0 || !errors.Is(err, format.ErrTooLong)) &&
 		(src.MaxElements > 0 || !errors.Is(err, format.ErrTooMany))
 }

@@ -191,14 +191,14 @@ func TestValues(t *testing.T) {
 		{text.Format{}, "/a.txt", []byte("a\nb"), []string{"path", "text"}, `0: "/a.txt" "a\nb"`},
 		{json.Lines{}, "/a.jsonl", []byte(lines), []string{"text", "n", "ids", "meta", "meta.lang"}, `0: "first" 1 tokens [1 2 -3] "{\"lang\":\"en\"}" "en"
 68: "zweite ü😀" 0x1.4p+01 tokens [] null null
-134: error: /a.jsonl:5: (byte 134) the line is not valid JSON: it ends too soon: a string is open: fix the line or set bad_records.policy: skip
-151: error: /a.jsonl:6: (byte 151) the line is a JSON list, but a record is an object: {"text": ...}: fix the line or set bad_records.policy: skip
-169: error: /a.jsonl:7: (byte 169) the line is not valid JSON: at its byte 14, which is "\xff": it is not valid UTF-8: fix the line or set bad_records.policy: skip
+134: error: /a.jsonl:5: (byte 134) the line is not valid JSON: it ends too soon: a string is open: fix the line
+151: error: /a.jsonl:6: (byte 151) the line is a JSON list, but a record is an object: {"text": ...}: fix the line
+169: error: /a.jsonl:7: (byte 169) the line is not valid JSON: at its byte 14, which is "\xff": it is not valid UTF-8: fix the line
 192: null bool 1 [1 "x" tokens [2]] "{\"lang\":[\"a\"]}" ["a"]
 243: "last" 0x1p+63 null null null`},
 		{json.Format{}, "/a.json", jsonArray(), []string{"text", "meta.lang"}, `0: "first" "en"
 1: "zweite ü😀" null
-2: error: /a.json: element 2 (byte 134) is a JSON list, but a record is an object: {"text": ...}: fix it or set bad_records.policy: skip
+2: error: /a.json: element 2 (byte 134) is a JSON list, but a record is an object: {"text": ...}: fix it
 3: null ["a"]
 4: "last" null`},
 		{tar.Format{}, "/a.tar", tarOf(members), []string{"__key__", "txt", "jpg", "json.caption", "json.size", "json.none"}, `0: "dir/0001" "a river" bytes ffd8ff "mill" tokens [4 5] null

@@ -18,8 +18,8 @@ func TestJSONEdges(t *testing.T) {
 		{"white space", " \r\n\t", ""},
 		{"empty array", " [ ] ", ""},
 		{"one element", `[{"a":1}]`, "0: 1"},
-		{"not objects", `[1,{"a":2},null]`, "0: error: /a.json: element 0 (byte 1) is a JSON number, but a record is an object: {\"text\": ...}: fix it or set bad_records.policy: skip\n1: 2\n" +
-			"2: error: /a.json: element 2 (byte 11) is a JSON null, but a record is an object: {\"text\": ...}: fix it or set bad_records.policy: skip"},
+		{"not objects", `[1,{"a":2},null]`, "0: error: /a.json: element 0 (byte 1) is a JSON number, but a record is an object: {\"text\": ...}: fix it\n1: 2\n" +
+			"2: error: /a.json: element 2 (byte 11) is a JSON null, but a record is an object: {\"text\": ...}: fix it"},
 		{"comma missing", `[{"a":1} {"a":2}]`, "0: 1\nuser: chunk 0: /a.json: byte 9, after element 0: a comma or ] is expected here, not \"{\""},
 		{"comma before", `[,{"a":1}]`, "user: chunk 0: /a.json: element 0 (byte 1) is not valid JSON: at its byte 1, which is \",\": a value is expected here: fix the file, as what follows in an array cannot be read"},
 		{"comma after", `[{"a":1},]`, "0: 1\nuser: chunk 0: /a.json: element 1 (byte 9) is not valid JSON: at its byte 1, which is \"]\": a value is expected here: fix the file, as what follows in an array cannot be read"},
@@ -27,7 +27,7 @@ func TestJSONEdges(t *testing.T) {
 		{"cut in an element", `[{"a":1},{"a`, "0: 1\nuser: chunk 0: /a.json: element 1 (byte 9) is not valid JSON: it ends too soon: a string is open: fix the file, as what follows in an array cannot be read"},
 		{"more after it", "[{\"a\":1}]\n[]", "0: 1\nuser: chunk 0: /a.json: byte 10: only white space may follow the end of the JSON value, not \"[\""},
 		{"neither", `"text"`, "user: counting chunks: /a.json: it begins with \"\\\"\", but a JSON file of records begins with [ (array of objects) or { (JSON Lines)"},
-		{"lines", "\n{\"a\":1}\nbroken\n{\"a\":2}\n", "1: 1\n9: error: /a.json:3: (byte 9) the line is not valid JSON: at its byte 1, which is \"b\": a value is expected here: fix the line or set bad_records.policy: skip\n16: 2"},
+		{"lines", "\n{\"a\":1}\nbroken\n{\"a\":2}\n", "1: 1\n9: error: /a.json:3: (byte 9) the line is not valid JSON: at its byte 1, which is \"b\": a value is expected here: fix the line\n16: 2"},
 		{"one object on many lines", "{\n\"a\":\n1}\n", "0: 1"},
 		{"two objects on many lines", "{\n\"a\":1}\n{\n\"a\":2}\n", "0: 1\nuser: chunk 0: /a.json: byte 9: only white space may follow the end of the JSON value, not \"{\"; if it has an object on each line, set the source's format: jsonl, which can skip a bad one"},
 		{"cut object", "{\n\"a\":", "user: chunk 0: /a.json: the object at byte 0 is not valid JSON: it ends too soon: a value is expected here: fix the file; if it has an object on each line, set the source's format: jsonl, which can skip a bad one"},

@@ -22,10 +22,10 @@ func TestJSONLEdges(t *testing.T) {
 		{"no last newline", `{"a":1}`, "0: 1"},
 		{"CRLF", "{\"a\":1}\r\n{\"a\":2}\r\n", "0: 1\n9: 2"},
 		{"spaces around", "  {\"a\":1} \t\n", "0: 1"},
-		{"CR is white space, not a line end", "{\"a\":1}\r{\"a\":2}\n", `0: error: /a.jsonl:1: (byte 0) the line is not valid JSON: at its byte 9, which is "{": only white space may follow the value: fix the line or set bad_records.policy: skip`},
-		{"mark later", "{\"a\":1}\n\xef\xbb\xbf{\"a\":2}\n", "0: 1\n" + `8: error: /a.jsonl:2: (byte 8) the line is not valid JSON: at its byte 1, which is "\xef": a value is expected here: fix the line or set bad_records.policy: skip`},
-		{"two kinds of wrong type", "3\nnull\n", "0: error: /a.jsonl:1: (byte 0) the line is a JSON number, but a record is an object: {\"text\": ...}: fix the line or set bad_records.policy: skip\n" +
-			"2: error: /a.jsonl:2: (byte 2) the line is a JSON null, but a record is an object: {\"text\": ...}: fix the line or set bad_records.policy: skip"},
+		{"CR is white space, not a line end", "{\"a\":1}\r{\"a\":2}\n", `0: error: /a.jsonl:1: (byte 0) the line is not valid JSON: at its byte 9, which is "{": only white space may follow the value: fix the line`},
+		{"mark later", "{\"a\":1}\n\xef\xbb\xbf{\"a\":2}\n", "0: 1\n" + `8: error: /a.jsonl:2: (byte 8) the line is not valid JSON: at its byte 1, which is "\xef": a value is expected here: fix the line`},
+		{"two kinds of wrong type", "3\nnull\n", "0: error: /a.jsonl:1: (byte 0) the line is a JSON number, but a record is an object: {\"text\": ...}: fix the line\n" +
+			"2: error: /a.jsonl:2: (byte 2) the line is a JSON null, but a record is an object: {\"text\": ...}: fix the line"},
 		{"wrong type on the path", `{"a":{"b":1}}` + "\n" + `{"a":[1]}`, "0: \"{\\\"b\\\":1}\"\n14: tokens [1]"},
 		{"gzip without its ending", "\x1f\x8b\x08\x00\n", "user: chunk 0: /a.jsonl: it is compressed: give its name the ending .gz or .zst"},
 	} {
@@ -159,5 +159,5 @@ func ExampleByPath() {
 	// Output:
 	// row 0: mill (en)
 	// row 37: river ()
-	// bad: /corpus.jsonl:3: (byte 54) the line is not valid JSON: it ends too soon: a value is expected here: fix the line or set bad_records.policy: skip
+	// bad: /corpus.jsonl:3: (byte 54) the line is not valid JSON: it ends too soon: a value is expected here: fix the line
 }

@@ -176,7 +176,7 @@ func (a *elements) Next() (*format.Record, error) {
 		case tooMany != nil:
 			a.rec.Err = fault.Userf("%s: element %d (byte %d): %w", a.uri, a.row, a.off, tooMany)
 		default:
-			a.rec.Err = fault.Userf("%s: element %d (byte %d) is %s: fix it or set bad_records.policy: skip", a.uri, a.row, a.off, problem)
+			a.rec.Err = fault.Userf("%s: element %d (byte %d) is %s: fix it", a.uri, a.row, a.off, problem)
 		}
 		return &a.rec, nil
 	}

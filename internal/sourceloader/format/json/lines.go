@@ -220,7 +220,7 @@ func (l *lines) bad(off int64, line []byte, problem string) (record, failure err
 	if tooMany := l.objects.TooMany(); tooMany != nil {
 		return fault.Userf("%s:%d: (byte %d) %w", l.uri, above+l.count, off, tooMany), nil
 	}
-	return fault.Userf("%s:%d: (byte %d) the line is %s: fix the line or set bad_records.policy: skip", l.uri, above+l.count, off, problem), nil
+	return fault.Userf("%s:%d: (byte %d) the line is %s: fix the line", l.uri, above+l.count, off, problem), nil
 }
 
 // linesAbove counts the lines before the place where reading began, once.
