@@ -73,6 +73,9 @@ func TestChangeVerbs(t *testing.T) {
 			t.Errorf("%s %v prints %s, want %s", c.verb, c.args, r.stdout, c.want)
 		}
 	}
+	for verb, args := range map[string][]string{"mix set": {"words=1", "notes=1", "more=1"}, "source resume": {"more"}} {
+		s.verb(t, dir, verb, append(args, "--step", "31")...).expect(t, exitUser, `source "more" was dropped, which is for good`)
+	}
 	late := s.verb(t, dir, "skip", "--steps", "1", "--step", "1")
 	if late.expect(t, 0); !regexp.MustCompile(`^from step [2-9] on \(step 1 is planned already\): `).MatchString(late.stdout) {
 		t.Errorf("a change for a step that is planned prints %s", late.stdout)
@@ -167,7 +170,7 @@ func TestChangesRefused(t *testing.T) {
 	s.verb(t, dir, "source drop", "words").expect(t, exitUser, `the change "pause" of step 50`, "was dropped already")
 	s.verb(t, dir, "source drop", "words", "--step", "50").expect(t, 0)
 	s.verb(t, dir, "source drop", "words", "--step", "50").expect(t, exitUser, `source "words" was dropped already`)
-	s.verb(t, dir, "source resume", "words", "--step", "70").expect(t, exitUser, `source "words" is not paused`)
+	s.verb(t, dir, "source resume", "words", "--step", "70").expect(t, exitUser, `source "words" was dropped, which is for good`)
 }
 
 // TestCancel takes changes back that are still to come; the job is then what it would

@@ -58,7 +58,7 @@ func (c *Core) change(ch change.Change) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := c.plan.Check(p); err != nil {
+	if err := cmp.Or(c.plan.CheckNamed(p), c.plan.Check(p)); err != nil {
 		return 0, err
 	}
 	c.persist(AddChange{ch})

@@ -195,6 +195,23 @@ func (s Settings) after(changes []Change) Settings {
 // ahead is what the settings will be when all pending changes are made.
 func (c *Core) ahead() Settings { return c.state.Settings.after(c.state.Pending) }
 
+// CheckNamed says why weights that are given now cannot be: one is of a source that is dropped by their step, which makes no
+// batch other, and is not what was meant. Changes that were made are not asked.
+func (c *Core) CheckNamed(ch Change) error {
+	s := c.state.Settings
+	for _, x := range c.state.Pending {
+		if x.Step <= ch.Step {
+			s = s.with(x)
+		}
+	}
+	for i, w := range ch.Weights {
+		if w > 0 && slices.Contains(s.Gone, int32(i)) {
+			return fault.Userf("source %q was dropped, which is for good: leave it out of the mix", c.name(int32(i)))
+		}
+	}
+	return nil
+}
+
 // Check says why a change cannot be made at its step, nil if it can. Changes
 // that are pending for later steps must still be possible after it.
 func (c *Core) Check(ch Change) error {
@@ -264,7 +281,10 @@ func (c *Core) check(ch Change, s Settings) error {
 			return fault.Userf("all weight of the schedule is on sources that are paused or dropped: resume one of them first")
 		}
 	case Unpause:
-		if !slices.Contains(s.Out, ch.Source) || slices.Contains(s.Gone, ch.Source) {
+		if slices.Contains(s.Gone, ch.Source) {
+			return fault.Userf("source %q was dropped, which is for good", c.name(ch.Source))
+		}
+		if !slices.Contains(s.Out, ch.Source) {
 			return fault.Userf("source %q is not paused", c.name(ch.Source))
 		}
 	case AddSource:
