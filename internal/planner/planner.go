@@ -252,7 +252,7 @@ func newPlanner(opts Options) (*Planner, error) {
 	}
 	cfg.Suspect, cfg.GiveUp = control.Millis(opts.Suspect.Milliseconds()), control.Millis(opts.GiveUp.Milliseconds())
 	p := &Planner{
-		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch, opts.Telemetry.TraceEvery()), spec: opts.Job.Identity(), started: time.Now(),
+		opts: opts, cfg: cfg, orders: wire.NewOrders(opts.Job, opts.Prefetch, opts.Telemetry.TraceEvery()), spec: opts.Job.Identity(),
 		costs: opts.costs(), inbox: make(chan input), over: make(chan struct{}), done: make(chan struct{}),
 		loaders:      map[control.Session]*loaderSession{},
 		constructors: map[control.Session]*constructorSession{},
@@ -266,7 +266,7 @@ func newPlanner(opts Options) (*Planner, error) {
 
 // begin makes what a planner has of its log: nothing happens before.
 func (p *Planner) begin(opts steplog.Options, from steplog.Taken) {
-	p.epoch = from.Epoch
+	p.epoch, p.started = from.Epoch, time.Now() // it may have stood by for long
 	p.cfg.Epoch, p.cfg.Resumes = from.Epoch, from.Resumes()
 	p.core = control.New(p.cfg)
 	p.log = steplog.NewWriter(opts, from, func(ev control.Event) {

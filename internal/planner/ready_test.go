@@ -3,6 +3,7 @@ package planner
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/fleet"
@@ -27,7 +28,11 @@ func TestReady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	taken := time.Now()
 	p.begin(opts.stepLog(), steplog.Taken{})
+	if p.started.Before(taken) {
+		t.Error("the time that it stood by counts as its own")
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
