@@ -246,6 +246,13 @@ func TestLoad(t *testing.T) {
 			t.Skip("no symbolic links here:", err)
 		}
 	}
+	if err := os.Symlink("nowhere", filepath.Join(dir, "dangling")); err != nil {
+		t.Fatal(err)
+	}
+	job.Sources[0].Files = []string{"dangling"}
+	if findings := CheckFiles(job); len(findings) != 1 || !strings.Contains(findings.Error(), `dangling" is a link to "nowhere", which is not there`) {
+		t.Errorf("a link to what is not there: %v", findings)
+	}
 	job.Sources[0].Files = []string{"b/**/*.jsonl"}
 	if findings := CheckFiles(job); findings != nil {
 		t.Errorf("links that lead back are the store's to name: %v", findings)

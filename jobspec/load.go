@@ -207,7 +207,8 @@ func checkFile(r *report, field, path string) {
 		}
 		return
 	}
-	if _, err := os.Stat(path); err == nil {
+	_, absent := os.Stat(path)
+	if absent == nil {
 		return
 	}
 	written := filepath.ToSlash(path)
@@ -225,6 +226,10 @@ func checkFile(r *report, field, path string) {
 		return
 	case ranges.MatchString(written):
 		r.error(field, "no file matches "+strconv.Quote(path), "{000..123} is not a range here, write [0-9], * or {000,001}")
+		return
+	}
+	if target, err := os.Readlink(path); err == nil && errors.Is(absent, fs.ErrNotExist) {
+		r.error(field, fmt.Sprintf("%q is a link to %q, which is not there", path, target), "mend the link, or name a file, a directory or a glob")
 		return
 	}
 	if !strings.ContainsAny(path, `*?[{\`) {

@@ -336,6 +336,11 @@ func localError(operation string, err error) error {
 	case fault.ClassOf(err) != fault.Bug:
 		return fmt.Errorf("%s: %w", operation, err)
 	case errors.Is(err, fs.ErrNotExist):
+		if at, is := errors.AsType[*fs.PathError](err); is {
+			if target, linked := os.Readlink(at.Path); linked == nil {
+				return fault.Userf("%s: %w: %s is a link to %s, which is not there: mend or remove the link", operation, ErrNotExist, at.Path, target)
+			}
+		}
 		return fault.Userf("%s: %w: %w: check the path", operation, ErrNotExist, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fault.Userf("%s: %w: give this user the right to read it", operation, err)
