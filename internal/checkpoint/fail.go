@@ -94,7 +94,11 @@ func (l *Pebble) openError(err error) error {
 	conflict := locking && !path // the lock file is there, the lock is not to be had
 	switch {
 	case conflict:
-		return fault.Userf("the log in %s is open already, in %s (%w): end the other one, or give each job a folder of its own", l.dir, holder(l.dir), fmt.Errorf("%w: %w", ErrInUse, err))
+		remedy := "end the other one, or give each job a folder of its own"
+		if l.opts.ReadOnly {
+			remedy = "read it when that one has ended; before, its mirror, or a folder that `millrace log repair --log-dir NEW --log-mirror URL` makes of that"
+		}
+		return fault.Userf("the log in %s is open already, in %s (%w): %s", l.dir, holder(l.dir), fmt.Errorf("%w: %w", ErrInUse, err), remedy)
 	case l.opts.ReadOnly && locking && errors.Is(err, fs.ErrPermission):
 		return fault.Userf("opening the log in %s: %w: the log is locked while it is read, for which this user must be able to open LOCK", l.dir, err)
 	case l.opts.ReadOnly && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR)):

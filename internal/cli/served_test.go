@@ -257,7 +257,9 @@ func TestLogInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	millrace(t, dir, "run", "job.yaml", "--log-dir", "log").expect(t, exitUser, "log", "is open already", "folder of its own")
-	millrace(t, dir, "verify", "job.yaml", "--log-dir", "log").expect(t, exitUser, "log", "is open already")
+	for _, verb := range []string{"verify job.yaml", "log read", "explain job.yaml --step 0"} {
+		millrace(t, dir, append(strings.Fields(verb), "--log-dir", "log")...).expect(t, exitUser, "log", "is open already", "read it when that one has ended; before, its mirror")
+	}
 }
 
 // TestFullFromTheStart has a full disk for the log: that is found before anything is read.
