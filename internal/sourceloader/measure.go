@@ -160,7 +160,7 @@ func (m *measuring) record(ctx context.Context, rec *format.Record, batch *forma
 func (m *measuring) refuse(rec *format.Record, err error) error {
 	err = inFile(m.source.Manifest.Files[m.file].URI, m.source.Format, rec, err)
 	if !transform.Skips(m.source.Spec, err) {
-		return err
+		return transform.Stops(m.source.Spec, err)
 	}
 	m.found.Skipped++
 	return nil
