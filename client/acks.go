@@ -33,6 +33,7 @@ const (
 type acks struct {
 	rank              string
 	position, carried *atomic.Int64 // of the client
+	leaving           *atomic.Bool
 	call              func(ctx context.Context, position int64) error
 
 	rose    chan struct{}   // of one: there is a newer position
@@ -62,7 +63,7 @@ func (a *acks) run(told int64) {
 		case <-a.open.Done():
 		}
 	}
-	if a.refused.Load() == nil && a.position.Load() > told {
+	if a.refused.Load() == nil && (a.position.Load() > told || a.leaving.Load()) {
 		a.send(told) // in any case: nobody looks whether a request that took it along arrived
 	}
 	a.insist()
@@ -152,7 +153,7 @@ func (c *Client) ack(ctx context.Context, position int64) error {
 	defer cancel()
 	at := c.session.now()
 	_, err := pb.NewConstructorClient(at.data).Ack(ctx, &pb.AckRequest{
-		Identity: at.reply.Identity, Generation: at.reply.Generation, Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Epoch: c.session.epochs.Highest(), WaitedUs: c.waited.wire(),
+		Identity: at.reply.Identity, Generation: at.reply.Generation, Acked: uint64(position), Rank: c.opts.Rank.wire(), Join: at.reply.Join, Epoch: c.session.epochs.Highest(), WaitedUs: c.waited.wire(), Leaves: c.leaving.Load(),
 	})
 	return rpc.FromStatus(err)
 }

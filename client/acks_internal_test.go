@@ -14,7 +14,7 @@ func TestLastPosition(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
 			var position, carried, told atomic.Int64
-			a := &acks{position: &position, carried: &carried, call: func(_ context.Context, p int64) error { told.Store(p); return nil }}
+			a := &acks{position: &position, carried: &carried, leaving: new(atomic.Bool), call: func(_ context.Context, p int64) error { told.Store(p); return nil }}
 			a.start()
 			position.Store(1)
 			carried.Store(1)

@@ -35,6 +35,7 @@ type planned struct {
 	changed *sync.Cond
 	acked   uint64
 	acks    []uint64 // in the order of their coming
+	left    bool     // the last word was that the client closes
 	asked   []uint64 // steps, by request
 	lose    int      // acknowledgements that are lost before one counts
 	deaf    int      // joins that are lost before one counts
@@ -121,7 +122,7 @@ func (p *planned) Ack(_ context.Context, req *pb.AckRequest) (*pb.AckReply, erro
 	if p.lose--; p.lose >= 0 {
 		return nil, rpc.ToStatus(fault.Lostf("the connection broke"))
 	}
-	p.acks = append(p.acks, req.Acked)
+	p.acks, p.left = append(p.acks, req.Acked), req.Leaves
 	if p.moved {
 		return nil, wire.Error(codes.OutOfRange, "the job was moved to step 0")
 	}
@@ -304,6 +305,27 @@ func TestReadAheadOfThePlan(t *testing.T) {
 		}
 		if p.acked != steps || !slices.IsSorted(p.acks) || prefetch > 0 && (len(p.acks) == 0 || p.acks[len(p.acks)-1] != steps) {
 			t.Errorf("%d ahead: the service knows of %d of %d steps by %v", prefetch, p.acked, steps, p.acks)
+		}
+		p.mu.Unlock()
+	}
+}
+
+// TestLastWord: the last word of a client that is closed is that nothing more comes of it.
+func TestLastWord(t *testing.T) {
+	for _, prefetch := range []int{-1, 2} {
+		p := servePlanned(t, &planned{protocol: rpc.Protocol, end: 9})
+		c := open(t.Context(), t, p.address, client.Options{Prefetch: prefetch})
+		for range 3 {
+			if _, err := c.Next(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p.mu.Lock()
+		if !p.left || p.acked != 2 {
+			t.Errorf("%d ahead: the service heard of %d steps, and that the client closes: %t", prefetch, p.acked, p.left)
 		}
 		p.mu.Unlock()
 	}

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"sync/atomic"
@@ -224,7 +223,7 @@ type Client struct {
 	begun    bool         // Next has returned a batch
 	position atomic.Int64 // the trainer is done with all steps before it
 	carried  atomic.Int64 // the position that the last request for a step took along
-	known    int64        // the position that the service has answered to, of a client that reads nothing ahead
+	began    bool         // it has joined, and is not being moved to another place
 	waited   waited
 	progress progress
 	stream   atomic.Pointer[stream]
@@ -235,6 +234,7 @@ type Client struct {
 	spares   chan *memory // of released batches; a sync.Pool would be emptied by each collection
 	releases atomic.Bool  // the caller releases batches
 	closing  closing
+	leaving  atomic.Bool // Close was called: the last word is that nothing more comes
 }
 
 // Open joins the job served at address (the planner's, or that of `millrace
@@ -267,9 +267,9 @@ func (c *Client) depth() int { return max(c.opts.Prefetch, 0) }
 // begin reads ahead from the next step on, if the client reads ahead.
 func (c *Client) begin() {
 	c.until.Store(c.next + int64(c.depth()))
-	c.known = c.next
+	c.began = true
 	if c.depth() > 0 {
-		c.acks = &acks{rank: c.opts.Rank.String(), position: &c.position, carried: &c.carried, call: c.ack}
+		c.acks = &acks{rank: c.opts.Rank.String(), position: &c.position, carried: &c.carried, leaving: &c.leaving, call: c.ack}
 		c.acks.start()
 		c.reader = c.readAhead(c.depth())
 	}
@@ -283,7 +283,7 @@ func (c *Client) halt() {
 		c.reader.close()
 		c.reader, c.acks = nil, nil
 	}
-	c.known = c.position.Load()
+	c.began = false
 	c.dropStream()
 }
 
@@ -325,11 +325,7 @@ func (c *Client) take(ctx context.Context) (b *Batch, err error) {
 	c.position.Store(c.next)
 	c.until.Store(c.next + 1 + int64(c.depth()))
 	if c.reader == nil {
-		b, err = c.wait(ctx, c.next, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, c.next, c.fetchOnce) })
-		if _, changes := errors.AsType[*TopologyError](err); err == nil || changes || errors.Is(err, io.EOF) {
-			c.known = c.next // the request said so
-		}
-		return b, err
+		return c.wait(ctx, c.next, func(ctx context.Context) (*Batch, error) { return c.fetch(ctx, c.next, c.fetchOnce) })
 	}
 	if !c.tell() {
 		c.acks.notify()

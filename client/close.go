@@ -55,11 +55,12 @@ func (c *Client) Close() (err error) {
 
 func (c *Client) close() error {
 	c.closing.shut() // what follows is of what those calls use
+	c.leaving.Store(true)
 	switch {
 	case c.reader != nil:
 		c.acks.close()
 		c.reader.close()
-	case c.position.Load() > c.known: // nobody looks whether the request that took it along arrived
+	case c.began && c.Fetches(): // nobody looks whether the request that took the position along arrived
 		ctx, cancel := context.WithTimeout(context.Background(), lastAck)
 		_ = c.ack(ctx, c.position.Load()) // as the last one of a client that reads ahead, it is not made again
 		cancel()

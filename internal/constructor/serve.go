@@ -93,7 +93,9 @@ func sendPart(stream grpc.ServerStream, pace *rpc.Pace, head, body []byte, done 
 
 // Ack implements the Constructor service.
 func (c *Constructor) Ack(_ context.Context, req *pb.AckRequest) (*pb.AckReply, error) {
-	if err := c.steps.Ack(c.callerOf(req)); err != nil {
+	caller := c.callerOf(req)
+	caller.Leaves = req.Leaves
+	if err := c.steps.Ack(caller); err != nil {
 		return nil, refusal(err)
 	}
 	return &pb.AckReply{}, nil

@@ -4827,6 +4827,7 @@ type Acked struct {
 	Step          uint64                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	Slowest       string                 `protobuf:"bytes,4,opt,name=slowest,proto3" json:"slowest,omitempty"` // the rank that holds the bucket back, such as "rank dp=0 cp=1 pp=0 tp=0"
 	Waits         bool                   `protobuf:"varint,8,opt,name=waits,proto3" json:"waits,omitempty"`    // that rank itself waits for a batch
+	Left          bool                   `protobuf:"varint,9,opt,name=left,proto3" json:"left,omitempty"`      // that rank's client was closed, after its last word
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4896,6 +4897,13 @@ func (x *Acked) GetWaits() bool {
 	return false
 }
 
+func (x *Acked) GetLeft() bool {
+	if x != nil {
+		return x.Left
+	}
+	return false
+}
+
 type ConstructorUsage struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	HeldBytes        uint64                 `protobuf:"varint,1,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
@@ -4919,6 +4927,7 @@ type ConstructorUsage struct {
 	SharedBytes      uint64                 `protobuf:"varint,33,opt,name=shared_bytes,json=sharedBytes,proto3" json:"shared_bytes,omitempty"`              // of memory that ranks map, within budget_bytes
 	Gpus             []*GPUUsage            `protobuf:"bytes,34,rep,name=gpus,proto3" json:"gpus,omitempty"`                                                // of its machine, where it samples them
 	Crowded          uint64                 `protobuf:"varint,35,opt,name=crowded,proto3" json:"crowded,omitempty"`                                         // 1 + the next step to build, if that has no room until ranks have finished others; else 0
+	Left             uint32                 `protobuf:"varint,36,opt,name=left,proto3" json:"left,omitempty"`                                               // ranks whose clients were closed, and that did not join again
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -5096,6 +5105,13 @@ func (x *ConstructorUsage) GetGpus() []*GPUUsage {
 func (x *ConstructorUsage) GetCrowded() uint64 {
 	if x != nil {
 		return x.Crowded
+	}
+	return 0
+}
+
+func (x *ConstructorUsage) GetLeft() uint32 {
+	if x != nil {
+		return x.Left
 	}
 	return 0
 }
@@ -7433,6 +7449,7 @@ type AckRequest struct {
 	Join          uint64                 `protobuf:"varint,5,opt,name=join,proto3" json:"join,omitempty"`                         // from the JoinReply; 0 = not told
 	Epoch         uint64                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`                       // the highest that the caller heard of; 0: none
 	WaitedUs      uint64                 `protobuf:"varint,7,opt,name=waited_us,json=waitedUs,proto3" json:"waited_us,omitempty"` // as in BatchRequest
+	Leaves        bool                   `protobuf:"varint,8,opt,name=leaves,proto3" json:"leaves,omitempty"`                     // the client closes: it asks for nothing more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7514,6 +7531,13 @@ func (x *AckRequest) GetWaitedUs() uint64 {
 		return x.WaitedUs
 	}
 	return 0
+}
+
+func (x *AckRequest) GetLeaves() bool {
+	if x != nil {
+		return x.Leaves
+	}
+	return false
 }
 
 type AckReply struct {
@@ -9088,7 +9112,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"generation\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\x04R\x04step\x12\x12\n" +
 	"\x04rows\x18\x03 \x03(\rR\x04rows\x12\x18\n" +
-	"\adigests\x18\x04 \x01(\fR\adigests\"\x83\x01\n" +
+	"\adigests\x18\x04 \x01(\fR\adigests\"\x97\x01\n" +
 	"\x05Acked\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
@@ -9096,7 +9120,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06bucket\x18\x02 \x01(\rR\x06bucket\x12\x12\n" +
 	"\x04step\x18\x03 \x01(\x04R\x04step\x12\x18\n" +
 	"\aslowest\x18\x04 \x01(\tR\aslowest\x12\x14\n" +
-	"\x05waits\x18\b \x01(\bR\x05waits\"\x96\x06\n" +
+	"\x05waits\x18\b \x01(\bR\x05waits\x12\x12\n" +
+	"\x04left\x18\t \x01(\bR\x04left\"\xaa\x06\n" +
 	"\x10ConstructorUsage\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x01 \x01(\x04R\theldBytes\x12!\n" +
@@ -9122,7 +9147,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04ways\x18  \x03(\v2\x15.millrace.v1.DeliveryR\x04ways\x12!\n" +
 	"\fshared_bytes\x18! \x01(\x04R\vsharedBytes\x12)\n" +
 	"\x04gpus\x18\" \x03(\v2\x15.millrace.v1.GPUUsageR\x04gpus\x12\x18\n" +
-	"\acrowded\x18# \x01(\x04R\acrowded\"z\n" +
+	"\acrowded\x18# \x01(\x04R\acrowded\x12\x12\n" +
+	"\x04left\x18$ \x01(\rR\x04left\"z\n" +
 	"\bDelivery\x12\x10\n" +
 	"\x03way\x18\x01 \x01(\tR\x03way\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -9341,7 +9367,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04join\x18\x06 \x01(\x04R\x04join\x12\x14\n" +
 	"\x05hears\x18\a \x01(\bR\x05hears\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x12\x1b\n" +
-	"\twaited_us\x18\t \x01(\x04R\bwaitedUs\"\xd3\x01\n" +
+	"\twaited_us\x18\t \x01(\x04R\bwaitedUs\"\xeb\x01\n" +
 	"\n" +
 	"AckRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\fR\bidentity\x12\x1e\n" +
@@ -9352,7 +9378,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04rank\x18\x04 \x01(\v2\x18.millrace.v1.CoordinatesR\x04rank\x12\x12\n" +
 	"\x04join\x18\x05 \x01(\x04R\x04join\x12\x14\n" +
 	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x1b\n" +
-	"\twaited_us\x18\a \x01(\x04R\bwaitedUs\"\n" +
+	"\twaited_us\x18\a \x01(\x04R\bwaitedUs\x12\x16\n" +
+	"\x06leaves\x18\b \x01(\bR\x06leaves\"\n" +
 	"\n" +
 	"\bAckReply\"\xcf\x02\n" +
 	"\x0eDeliverRequest\x12\x14\n" +

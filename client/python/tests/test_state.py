@@ -252,6 +252,17 @@ def test_states_that_the_job_refuses(serve, open_loader, prefetch):
     check_goes_on(service, loader, 4, 2)
 
 
+@PREFETCH
+def test_the_last_word_is_that_it_closes(serve, open_loader, prefetch):
+    service = serve()
+    loader = open_loader(service, prefetch=prefetch)
+    take(loader, 4)
+    assert not any(request.leaves for request in service.requests("Ack"))
+    loader.close()
+    said = service.requests("Ack")[-1]
+    assert said.leaves and said.acked == 1  # the last step may be in use still
+
+
 def test_aliases(serve, open_loader):
     service = serve()
     loader = open_loader(service)

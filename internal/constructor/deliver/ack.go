@@ -60,7 +60,26 @@ func (s *Steps) Ack(c Caller) error {
 	}
 	s.hearWait(c)
 	s.ack(c)
+	if c.Leaves {
+		s.left[c.Rank] = c.Join
+	}
 	return nil
+}
+
+// hasLeft says whether a rank's client was closed since the rank joined last. The lock is held.
+func (s *Steps) hasLeft(r Rank) bool {
+	join, left := s.left[r]
+	return left && join == s.joins[r]
+}
+
+// leavers is the number of these. The lock is held.
+func (s *Steps) leavers() (n uint32) {
+	for r := range s.left {
+		if _, here := s.acked[r]; here && s.hasLeft(r) {
+			n++
+		}
+	}
+	return n
 }
 
 // ack notes a rank's position, and releases what no rank needs. The lock is held.

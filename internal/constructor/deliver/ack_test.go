@@ -36,6 +36,33 @@ func hold(t testing.TB, s *Steps, n uint64) {
 	}
 }
 
+// TestLeaves: a rank whose client was closed has left, until it joins again; one that says so of an earlier join has not.
+func TestLeaves(t *testing.T) {
+	s := manyRanks(1, 2)
+	hold(t, s, 1)
+	first, second := Rank{}, Rank{CP: 1}
+	s.Admit(&pb.Admit{Join: 3, Rank: first.wire()})
+	for _, c := range []struct {
+		what string
+		do   func() error
+		left uint32
+		slow bool
+	}{
+		{"at first", func() error { return nil }, 0, false},
+		{"one leaves", func() error { return s.Ack(Caller{Rank: first, Generation: 1, Join: 3, Leaves: true}) }, 1, true},
+		{"the other one goes on", func() error { return s.Ack(Caller{Rank: second, Generation: 1, Acked: 1}) }, 1, true},
+		{"and leaves", func() error { return s.Ack(Caller{Rank: second, Generation: 1, Acked: 1, Leaves: true}) }, 2, true},
+		{"the first one joins again", func() error { s.Admit(&pb.Admit{Join: 4, Rank: first.wire()}); return nil }, 1, false},
+	} {
+		if err := c.do(); err != nil {
+			t.Fatal(err)
+		}
+		if u := s.Usage(); u.Left != c.left || u.Slowest[0].Left != c.slow {
+			t.Errorf("%s: %d have left, and of the slowest that is %t; want %d, %t", c.what, u.Left, u.Slowest[0].Left, c.left, c.slow)
+		}
+	}
+}
+
 // TestAckOrder: ranks acknowledge in any order, ahead of each other, twice and with old
 // positions. What is held, the buckets' positions and what the planner hears are those of the
 // slowest ranks.

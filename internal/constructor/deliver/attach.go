@@ -48,7 +48,7 @@ func (s *Steps) Take(job *pb.ConstructorJob, budget int64) {
 		s.between = s.job != nil
 		s.job, s.budget, s.upcoming = job, budget, nil
 		if s.joins == nil { // another mesh makes no join unknown
-			s.joins = map[Rank]uint64{}
+			s.joins, s.left = map[Rank]uint64{}, map[Rank]uint64{}
 		}
 		s.clear(&pb.Restart{})
 	})
@@ -146,6 +146,7 @@ func (s *Steps) dropBuckets() {
 			delete(s.stood, r)
 			delete(s.refused, r)
 			delete(s.joins, r)
+			delete(s.left, r)
 			delete(s.entries, r)
 			delete(s.ways, r)
 		}

@@ -57,7 +57,7 @@ func (s *Steps) slowest(dp uint32) (slow Rank, low uint64) {
 
 func (s *Steps) ackedOf(dp uint32) *pb.Acked {
 	slow, low := s.slowest(dp)
-	return &pb.Acked{Generation: s.generation, Bucket: dp, Step: low, Slowest: slow.String(), Waits: s.waits(slow)}
+	return &pb.Acked{Generation: s.generation, Bucket: dp, Step: low, Slowest: slow.String(), Waits: s.waits(slow), Left: s.hasLeft(slow)}
 }
 
 // awaited is what somebody said that he waits for. The zero value is nothing.

@@ -23,6 +23,7 @@ type Caller struct {
 	// Now is Acked of a rank that goes on while its request waits; nil: Acked stands.
 	Now    *atomic.Uint64
 	Waited uint64 // microseconds that its trainer has stood still for data since the client was made, plus 1; 0: it does not say
+	Leaves bool   // its client closes
 }
 
 // Get waits for a step, or for the end of the data if it comes before the step. The request

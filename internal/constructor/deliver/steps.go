@@ -82,6 +82,7 @@ type Steps struct {
 	buckets    map[uint32]*bucket     // by DP rank
 	risen      []uint32               // buckets whose slowest rank moved since TakeReports
 	joins      map[Rank]uint64        // the last join of each rank
+	left       map[Rank]uint64        // the join whose client was closed, by rank: it counts while that is the last one
 	entries    map[Rank]*pb.RankEntry // how ranks entered the job that joined again since
 	entered    uint64                 // the last join that was granted, of whatever rank
 	greeted    uint64                 // the same, as a session that is fresh began with it

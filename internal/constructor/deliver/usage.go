@@ -40,7 +40,7 @@ func (s *Steps) Usage() *pb.ConstructorUsage {
 		DeliveredBytes: s.counts.DeliveredBytes, DeliveredBatches: s.counts.DeliveredBatches,
 		FetchSeconds: s.counts.FetchSeconds, WaitSeconds: s.counts.WaitSeconds,
 		Generation: s.generation, Absent: uint32(len(s.acked) - len(s.asked)), AbsentRanks: s.absent(), Slowest: s.slowestOfAll(), Refused: s.refusedText(),
-		Trainers: s.trainersUsage(), AssembleSeconds: s.counts.AssembleSeconds,
+		Trainers: s.trainersUsage(), AssembleSeconds: s.counts.AssembleSeconds, Left: s.leavers(),
 	}
 	if step, so := s.crowded(); so {
 		u.Crowded = step + 1

@@ -112,7 +112,24 @@ func (c *Core) slowest() (slow Acked, text string) {
 			slow = a
 		}
 	}
+	switch {
+	case c.allLeft():
+		return Acked{}, fmt.Sprintf("all have ended, the first at step %d", slow.Step)
+	case slow.Left: // nothing that it does takes long
+		return Acked{}, fmt.Sprintf("%s has ended, at step %d: its client was closed, and the others wait for it", slow.Slowest, slow.Step)
+	}
 	return slow, fmt.Sprintf("%s is at step %d", slow.Slowest, slow.Step)
+}
+
+// allLeft says whether the clients of all ranks were closed.
+func (c *Core) allLeft() bool {
+	left := 0
+	for _, m := range c.members.present() {
+		if m.lag.Generation == c.job.generation {
+			left += m.lag.Left
+		}
+	}
+	return left == c.fetchers()
 }
 
 // absentees are the ranks that have not asked for a batch since the job was moved

@@ -198,6 +198,7 @@ type Acked struct {
 	Step       int64
 	Slowest    string // the rank that holds the bucket back
 	Waits      bool   // that rank itself waits for a batch
+	Left       bool   // that rank's client was closed
 }
 
 // Lag is how far the ranks of a constructor are, for whoever asks what the job waits for.
@@ -206,6 +207,7 @@ type Lag struct {
 	Generation  uint64
 	Absent      int    // ranks that have not asked for a batch since they joined
 	AbsentRanks []Rank // the first of them
+	Left        int    // ranks whose clients were closed
 	Slowest     []Acked
 	Refused     string // a rank that it refuses as the job was moved, and that is still there
 	Crowded     int64  // 1 + the step that has no room in its buffer until ranks have finished others; else 0

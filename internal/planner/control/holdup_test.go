@@ -56,6 +56,28 @@ func TestHoldupRemesh(t *testing.T) {
 	}
 }
 
+// TestHoldupEnded: ranks whose clients were closed do not count as slow.
+func TestHoldupEnded(t *testing.T) {
+	p := newPlayer(t)
+	for _, c := range []string{
+		"job dp=2 web", "loader l0", "constructor c0", "indexed l0 web", "log kept", "read", "join j0 0", "admit c0", "read", "persisted", "assemble 0", "ack 0 1", "ack 1 1", "read", "persisted", "assemble 1", "ack 1 2", "read", "persisted", "assemble 2",
+	} {
+		p.do(c)
+	}
+	slow := Acked{Step: 1, Slowest: "rank dp=0 cp=0 pp=0 tp=0", Left: true}
+	lag := Lag{Session: p.core.members.present()[0].session, Slowest: []Acked{slow, {Bucket: 1, Step: 2, Slowest: "rank dp=1 cp=0 pp=0 tp=0"}}}
+	for left, want := range map[int]string{
+		1: "trainers: rank dp=0 cp=0 pp=0 tp=0 has ended, at step 1: its client was closed, and the others wait for it",
+		2: "trainers: all have ended, the first at step 1",
+	} {
+		lag.Left = left
+		p.core.Apply(lag)
+		if h := p.core.Holdup(); h.Text != want || h.Slow != (Acked{}) || !h.Ranks {
+			t.Errorf("%+v, want %s", h, want)
+		}
+	}
+}
+
 // TestHoldupRoom: a constructor whose buffer is full of what ranks have not finished waits for these, and is not itself what
 // holds the job up.
 func TestHoldupRoom(t *testing.T) {

@@ -191,7 +191,7 @@ func (p *player) heldBy(words []string) *Held {
 		bucket, acked, _ := strings.Cut(w, ":")
 		dp, step := p.int([]string{bucket}, 0, 0), p.int([]string{acked}, 0, 0)
 		rank := Rank{DP: uint32(dp)}
-		h.Acked = append(h.Acked, Acked{h.Generation, uint32(dp), step, rank.String(), false})
+		h.Acked = append(h.Acked, Acked{h.Generation, uint32(dp), step, rank.String(), false, false})
 		h.Ranks = append(h.Ranks, HeldRank{Rank: rank, Join: 1, Generation: h.Generation, Asked: true})
 	}
 	return h

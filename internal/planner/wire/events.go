@@ -147,7 +147,7 @@ func ConstructorEvent(from control.Session, report *pb.ConstructorReport) contro
 	case *pb.ConstructorReport_Usage:
 		u := r.Usage
 		lag := control.Lag{Session: from, Generation: u.Generation, Absent: int(u.Absent), Refused: u.Refused,
-			Crowded: int64(u.Crowded), Held: int64(u.HeldBytes), Most: int64(u.BudgetBytes)}
+			Left: int(u.Left), Crowded: int64(u.Crowded), Held: int64(u.HeldBytes), Most: int64(u.BudgetBytes)}
 		for _, x := range u.AbsentRanks {
 			lag.AbsentRanks = append(lag.AbsentRanks, Rank(x))
 		}
@@ -193,7 +193,7 @@ func assembledEvent(a *pb.Assembled) control.Event {
 }
 
 func ackedEvent(a *pb.Acked) control.Acked {
-	return control.Acked{Generation: a.Generation, Bucket: a.Bucket, Step: int64(a.Step), Slowest: a.Slowest, Waits: a.Waits}
+	return control.Acked{Generation: a.Generation, Bucket: a.Bucket, Step: int64(a.Step), Slowest: a.Slowest, Waits: a.Waits, Left: a.Left}
 }
 
 // Rank is the place of a rank that a message names.

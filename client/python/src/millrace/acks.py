@@ -86,10 +86,12 @@ class Acks:
         return self._pending() and (hurried or self._session.acked > self._session.carried)
 
     def _run(self) -> None:
+        left = False
         while self._wait() and self.moved is None:
             position, last = self._session.acked, self._closing
             try:
-                self._session.acknowledge(position)
+                self._session.acknowledge(position, leaves=last)
+                left = last
                 self._pauses.reset()
             except LostError:
                 if last:
@@ -103,6 +105,11 @@ class Acks:
                 self._change.notify_all()
         if self.moved is not None:
             self._insist()
+            return
+        acked = self._session.acked
+        if not left and not self._session.closed and self._refused < max(acked, 1):
+            with contextlib.suppress(Error):  # nobody waits for it, and it may be lost
+                self._session.acknowledge(acked, leaves=True)
 
     def _insist(self) -> None:
         """Says again and again that the rank is there: others wait for it, and hear why."""

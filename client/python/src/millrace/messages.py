@@ -166,6 +166,7 @@ class AckRequest(Message):
     join: int = field(5, "uint")
     epoch: int = field(6, "uint")
     waited_us: int = field(7, "uint")  # as in BatchRequest
+    leaves: bool = field(8, "bool")  # the client closes: it asks for nothing more
 
 
 @dataclass

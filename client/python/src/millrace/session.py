@@ -593,8 +593,11 @@ class Session:
         with self._guard:
             self.acked = max(self.acked, acked)
 
-    def acknowledge(self, acked: int) -> None:
-        """Tells the service how far the trainer is. Raises LostError if it did not hear."""
+    def acknowledge(self, acked: int, leaves: bool = False) -> None:
+        """Tells the service how far the trainer is, and whether that is its last word.
+
+        Raises LostError if it did not hear.
+        """
         reply = self._reply
         if reply is None:
             raise LostError(f"{self._who} has not joined")
@@ -606,6 +609,7 @@ class Session:
             join=reply.join,
             epoch=self._planners.epoch,
             waited_us=self._waited_us(),
+            leaves=leaves,
         )
         what = f"{self._who} acknowledging step {acked} to {self.source()}"
         channel = self._channel(reply.constructor)
