@@ -84,7 +84,10 @@ func TestStandbyChecked(t *testing.T) {
 	s := startStanding(t)
 	s.join(t)
 	s.step(t, 4)
-	put(t, s.dir, "open.key", strings.Repeat("k", 64)) // of mode 0644
+	put(t, s.dir, "open.key", strings.Repeat("k", 64))
+	if err := os.Chmod(filepath.Join(s.dir, "open.key"), 0o644); err != nil { // whatever the umask is
+		t.Fatal(err)
+	}
 	ours := newAuthority(t, s.dir, "ours")
 	ours.issueUntil(t, time.Now().Add(-time.Minute), s.dir, "ended", "planner", "127.0.0.1")
 	ours.issue(t, s.dir, "trainer", "trainer", "127.0.0.1")
