@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, TypeVar, overload
 
 import numpy as np
 
@@ -52,6 +52,20 @@ class Transform:
     """The decorator; see the module."""
 
     Tokens = Tokens
+
+    @overload
+    def __call__(self, kind: F, /) -> F: ...
+
+    @overload
+    def __call__(
+        self,
+        kind: str = "map",
+        *,
+        input: Mapping[str, str] | None = None,
+        output: str | Mapping[str, Any] | None = None,
+        version: str = "",
+        needs: Mapping[str, float] | None = None,
+    ) -> Callable[[F], F]: ...
 
     def __call__(
         self,
