@@ -242,6 +242,7 @@ class ChangeRequest(Message):
 class ChangeReply(Message):
     step: int = field(1, "uint")
     epoch: int = field(2, "uint")
+    void_to: int = field(3, "uint")  # with a token: steps from there to before it are void
 
 
 @dataclass
