@@ -188,11 +188,6 @@ def jobs(data: str) -> list[Job]:
             one_gzip,
             batch="sequence_length: 65536, sequences: 16",
         ),
-        Job(
-            "books, of which a function makes each word a record",
-            f"files: in/*.zst, transforms: [{function('words')}, {tokens}, append_eod: {{}}]",
-            books,
-        ),
         Job("60 lines of 3 MB", f"files: in/*.jsonl, {text}", long_lines),
         Job("bomb: 2 GB of records in one gzip", f"files: in/*.gz, {text}", bomb_of_records),
         Job("bomb: a line of 4 GiB", f"files: in/*.gz, {text}", bomb_of_one_line, code=3),

@@ -1,4 +1,4 @@
-"""Functions for the memory of jobs with workers: some give more than they take."""
+"""Functions for the memory of jobs with workers: one gives more than it takes."""
 
 import millrace
 
@@ -6,11 +6,6 @@ import millrace
 @millrace.transform
 def same(text: str) -> str:
     return text
-
-
-@millrace.transform("flat_map")
-def words(text: str) -> list[str]:
-    return text.split()
 
 
 @millrace.transform("map_batches")

@@ -68,7 +68,8 @@ func newExecutor(ctx context.Context, c *cache, workers int) (*executor, error) 
 	x := &executor{cache: c, share: shareOf(c.budget), over: make(chan struct{})}
 	slots := schedule.Amount(workers) * schedule.Slot
 	var err error
-	opts := engine.Options{Limit: x.share, Slots: map[string]schedule.Amount{cpuSlots: slots, pythonSlots: inFlight * slots}}
+	// Columns of a batch grow by an eighth more than they hold.
+	opts := engine.Options{Limit: x.share - x.share/8, Slots: map[string]schedule.Amount{cpuSlots: slots, pythonSlots: inFlight * slots}}
 	if c.batchDisk != nil {
 		opts.Spill = batchSpill{c.batchDisk}
 	}

@@ -106,26 +106,33 @@ func (o *outlining) sample(b *Block, at int) {
 
 // slabSizes are the sizes of slabs that are not there.
 type slabSizes struct {
-	n           int   // slabs
-	full        int64 // bytes of all but the last
-	size, taken int   // tokens of the last
+	some        bool
+	full        int64 // bytes of all but the open one
+	size, taken int   // tokens of that
+	total       int   // tokens of all
 }
 
 // add adds a sample as slabs do.
 func (s *slabSizes) add(tokens int) {
-	if s.n == 0 || s.size-s.taken < tokens {
-		if s.n > 0 {
+	fits := s.some && s.size-s.taken >= tokens
+	size, own := slabFor(s.total, tokens)
+	s.total += tokens
+	switch {
+	case fits:
+		s.taken += tokens
+	case own && s.some:
+		s.full += slabBytes(size)
+	default:
+		if s.some {
 			s.full += slabBytes(s.size)
 		}
-		s.size, s.taken = slabFor(s.n, s.size, tokens), 0
-		s.n++
+		s.some, s.size, s.taken = true, size, tokens
 	}
-	s.taken += tokens
 }
 
 // bytes is their memory once the last one was trimmed.
 func (s *slabSizes) bytes() int64 {
-	if s.n == 0 {
+	if !s.some {
 		return 0
 	}
 	return s.full + slabBytes(s.taken)

@@ -33,7 +33,7 @@ func TestSlabs(t *testing.T) {
 		}
 	}
 	if least := int64(4 * total); s.bytes() < least || s.bytes() > least+least/8 {
-		t.Errorf("%d slabs take %d bytes for %d of tokens", len(s), s.bytes(), least)
+		t.Errorf("%d slabs take %d bytes for %d of tokens", len(s.all), s.bytes(), least)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestSlabSizes(t *testing.T) {
 			sizes.add(n)
 		}
 		if s.trim(); s.bytes() != sizes.bytes() {
-			t.Fatalf("%d slabs take %d bytes, and their sizes say %d", len(s), s.bytes(), sizes.bytes())
+			t.Fatalf("%d slabs take %d bytes, and their sizes say %d", len(s.all), s.bytes(), sizes.bytes())
 		}
 	}
 }

@@ -250,9 +250,7 @@ func (b *Block) forgetSamples() {
 	}
 	clear(b.masked)
 	b.masked = b.masked[:0]
-	if last := len(b.tokens) - 1; last >= 0 {
-		b.tokens = slabs{b.tokens[last][:0]}
-	}
+	b.tokens.forget()
 }
 
 // finish ends the file of a block, all of whose samples are in it.

@@ -169,9 +169,9 @@ func TestWindowIsKept(t *testing.T) {
 			if held, _, _ := c.usage(); held != w.counted || w.held > max(c.budget, 0)+2*c.window+bytes {
 				t.Fatalf("%d bytes are counted, %d by the window; %d of %d are held after one of %d", held, w.counted, w.held, c.budget, bytes)
 			}
-			inMemory := 4 * int64(cap(r.block.tokens[len(r.block.tokens)-1]))
+			inMemory := r.block.tokens.bytes()
 			if most := w.held + 4*lastSlab; inMemory > most {
-				t.Fatalf("a slab of %d bytes, %d are held", inMemory, w.held)
+				t.Fatalf("slabs of %d bytes, %d are held", inMemory, w.held)
 			}
 		}
 		w.discard()
