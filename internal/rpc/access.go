@@ -127,7 +127,7 @@ func checkRole(auth credentials.AuthInfo, want []string, purpose string) error {
 }
 
 // CheckReached refuses who says that others reach it at address, and has a certificate which does not name that host, so that
-// nobody would believe it there.
+// nobody would believe it there. The error is of class fault.User.
 func CheckReached(ctx context.Context, address, who string) error {
 	p, _ := peer.FromContext(ctx)
 	if p == nil {

@@ -16,7 +16,7 @@ func (s Security) StandsBy() Security {
 }
 
 // CheckPlanner refuses what a planner could not serve with: a certificate that is not valid now or has not its role, and where
-// it stands by, an access key that is not to be had. That of any other planner is found out when it begins to serve at its address.
+// it stands by, an access key that is not to be had (class user). That of any other planner is found out when it begins to serve at its address.
 func (s Security) CheckPlanner(address string) error {
 	if s.network != nil || s.carrier != nil {
 		return nil

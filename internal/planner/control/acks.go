@@ -234,7 +234,7 @@ func (c *Core) tick(now Millis) {
 	c.seatSpares()
 	c.goHome()
 	c.lookHome()
-	c.lookAstray()
+	c.lookMisplaced()
 	c.look()
 	c.admitLate()
 	c.indexLate()

@@ -18,7 +18,7 @@ func (c *Core) numberFor(m *constructor) int {
 			return n
 		}
 	}
-	if m.node != nil && !c.astray(m) {
+	if m.node != nil && !c.misplaced(m) {
 		if n := int(*m.node) % len(all); all[n] == nil {
 			return n
 		}

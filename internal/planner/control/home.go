@@ -27,7 +27,7 @@ type homing struct {
 
 // home is the number of a constructor's node; -1 if it is on none that has ranks, or nodes are of no account.
 func (c *Core) home(m *constructor) int {
-	if c.cfg.NodeRanks == 0 || m.node == nil || c.astray(m) {
+	if c.cfg.NodeRanks == 0 || m.node == nil || c.misplaced(m) {
 		return -1
 	}
 	return int(*m.node) % len(c.members.constructors) // of a mesh that grew there may be more nodes than numbers
@@ -50,8 +50,8 @@ func Uneven(ranks, each int) string {
 // nodes is how many nodes have ranks of the mesh.
 func (c *Core) nodes() int { return Nodes(c.job.tree.World(), c.cfg.NodeRanks) }
 
-// astray says whether a constructor is on a node that has no ranks, as far as it says.
-func (c *Core) astray(m *constructor) bool {
+// misplaced says whether a constructor is on a node that has no ranks, as far as it says.
+func (c *Core) misplaced(m *constructor) bool {
 	return c.cfg.NodeRanks > 0 && m.node != nil && uint64(*m.node) >= uint64(c.nodes())
 }
 
@@ -226,26 +226,26 @@ type Elsewhere struct {
 	Seconds       float64
 }
 
-// Astray is a constructor on a node that has no ranks: it serves what is left, or is spare.
-type Astray struct {
+// Misplaced is a constructor on a node that has no ranks: it serves what is left, or is spare.
+type Misplaced struct {
 	Name  string
 	Node  uint32 // that it is on, as it says
 	Nodes int    // that have ranks
 	Ranks int    // of each, as --ranks-per-node says
 }
 
-// lookAstray says once of each constructor that its node has no ranks.
-func (c *Core) lookAstray() {
+// lookMisplaced says once of each constructor that its node has no ranks.
+func (c *Core) lookMisplaced() {
 	if c.cfg.NodeRanks == 0 || c.unsettled() {
 		return
 	}
 	var news []string
 	for _, m := range c.members.allConstructors() {
-		astray := c.astray(m)
-		if astray && !m.astray {
+		misplaced := c.misplaced(m)
+		if misplaced && !m.misplaced {
 			news = append(news, fmt.Sprintf("%s on node %d", cmp.Or(m.name, m.address), *m.node))
 		}
-		m.astray = astray
+		m.misplaced = misplaced
 	}
 	if len(news) > 0 {
 		c.note(Warn, "sidecars are on nodes that have no ranks, as they say: they serve what is left, or are spare; give each one the --node that it is on, from 0 on",
@@ -253,11 +253,11 @@ func (c *Core) lookAstray() {
 	}
 }
 
-// strays are the constructors of which that was said.
-func (c *Core) strays() (all []Astray) {
+// allMisplaced are the constructors of which that was said.
+func (c *Core) allMisplaced() (all []Misplaced) {
 	for _, m := range c.members.allConstructors() {
-		if m.astray {
-			all = append(all, Astray{Name: cmp.Or(m.name, m.address), Node: *m.node, Nodes: c.nodes(), Ranks: c.cfg.NodeRanks})
+		if m.misplaced {
+			all = append(all, Misplaced{Name: cmp.Or(m.name, m.address), Node: *m.node, Nodes: c.nodes(), Ranks: c.cfg.NodeRanks})
 		}
 	}
 	return all

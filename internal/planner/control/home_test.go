@@ -132,8 +132,8 @@ func TestFlapping(t *testing.T) {
 	}
 }
 
-// TestAstray: a node that has no ranks is none, until the mesh grows to it; then its constructor is at home there.
-func TestAstray(t *testing.T) {
+// TestMisplaced: a node that has no ranks is none, until the mesh grows to it; then its constructor is at home there.
+func TestMisplaced(t *testing.T) {
 	p := newPlayer(t)
 	for _, command := range []string{"job dp=2 constructors=2 node=1 web", "constructor s3 node=3", "constructor s9 node=4294967295", "constructor s0 node=0", "tick 1"} {
 		p.do(command)
@@ -142,8 +142,8 @@ func TestAstray(t *testing.T) {
 	if m := c.members.constructors[0]; m == nil || m.name != "s0" {
 		t.Errorf("%+v serves node 0, and its own constructor is there", m)
 	}
-	if got := c.strays(); len(got) != 2 || got[0].Nodes != 2 || got[0].Ranks != 1 {
-		t.Errorf("astray are %+v", got)
+	if got := c.allMisplaced(); len(got) != 2 || got[0].Nodes != 2 || got[0].Ranks != 1 {
+		t.Errorf("misplaced are %+v", got)
 	}
 	tree, err := c.job.tree.Change(mesh.Sizes{DP: 4})
 	if err != nil {
@@ -151,8 +151,8 @@ func TestAstray(t *testing.T) {
 	}
 	c.job.tree = tree
 	p.do("tick 1")
-	if got := c.strays(); len(got) != 1 || got[0].Node != 4294967295 || got[0].Nodes != 4 {
-		t.Errorf("on a mesh of four nodes astray are %+v", got)
+	if got := c.allMisplaced(); len(got) != 1 || got[0].Node != 4294967295 || got[0].Nodes != 4 {
+		t.Errorf("on a mesh of four nodes misplaced are %+v", got)
 	}
 	if m := c.members.constructors[1]; m == nil || m.name != "s3" || c.home(m) != 1 {
 		t.Errorf("%+v serves node 3", m)

@@ -74,7 +74,7 @@ type constructor struct {
 	name, address string
 	instance      uint64  // of its process; 0: not known
 	node          *uint32 // that it is on; nil: it did not say
-	astray        bool    // it was said that the node has no ranks
+	misplaced     bool    // it was said that the node has no ranks
 	joined        Millis  // when it did
 	number        int
 	buckets       []uint32         // DP ranks it serves

@@ -42,7 +42,7 @@ type Snapshot struct {
 	ReadAgain    int     // blocks that loaders were asked to read again, as others that had them were lost
 	Constructors []Member
 	Elsewhere    []Elsewhere // nodes whose ranks have been served from elsewhere for long
-	Astray       []Astray    // constructors on nodes that have no ranks
+	Misplaced    []Misplaced // constructors on nodes that have no ranks
 }
 
 // Member is a loader or a constructor that is connected.
@@ -134,7 +134,7 @@ func (c *Core) Snapshot() Snapshot {
 	for _, m := range slices.Concat(c.members.present(), c.members.spares) {
 		s.Constructors = append(s.Constructors, Member{Session: m.session, Name: m.name, Address: m.address, Buckets: m.buckets, Suspect: m.why})
 	}
-	s.Elsewhere, s.Astray = c.elsewhere(), c.strays()
+	s.Elsewhere, s.Misplaced = c.elsewhere(), c.allMisplaced()
 	return s
 }
 

@@ -16,8 +16,8 @@ type Elsewhere struct {
 	Sec         float64  `json:"for_sec"`
 }
 
-// Astray is a sidecar on a node that has no ranks.
-type Astray struct {
+// Misplaced is a sidecar on a node that has no ranks.
+type Misplaced struct {
 	Constructor string `json:"constructor"`
 	Node        uint32 `json:"node"`           // that it says it is on
 	Nodes       int    `json:"nodes"`          // that have ranks, from 0 on
@@ -26,8 +26,8 @@ type Astray struct {
 
 // elsewhere takes what the core says of nodes.
 func (s *Service) elsewhere(x *control.Snapshot) {
-	for _, x := range x.Astray {
-		s.Astray = append(s.Astray, Astray{x.Name, x.Node, x.Nodes, x.Ranks})
+	for _, x := range x.Misplaced {
+		s.Misplaced = append(s.Misplaced, Misplaced{x.Name, x.Node, x.Nodes, x.Ranks})
 	}
 	for _, x := range x.Elsewhere {
 		s.Elsewhere = append(s.Elsewhere, Elsewhere{Node: x.Node, Buckets: x.Buckets, Constructor: x.Name, On: x.On, Sec: x.Seconds})
@@ -45,7 +45,7 @@ func (x Elsewhere) String() string {
 }
 
 // String is the line of the page.
-func (x Astray) String() string {
+func (x Misplaced) String() string {
 	return fmt.Sprintf("constructor %s is on node %d, as it says, which has no ranks: with --ranks-per-node %d nodes 0 to %d have; it serves what is left, or is spare, until it is started with its node's number",
 		x.Constructor, x.Node, x.Ranks, x.Nodes-1)
 }

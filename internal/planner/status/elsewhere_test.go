@@ -13,7 +13,7 @@ import (
 func TestElsewhere(t *testing.T) {
 	x := control.Snapshot{
 		Constructors: []control.Member{{Session: 1, Name: "c9", Buckets: []uint32{0}}, {Session: 2, Name: "s1", Buckets: []uint32{1}}, {Session: 3, Name: "s0"}, {Session: 4, Name: "s2", Buckets: []uint32{3, 4, 5, 6, 7, 8, 9}}},
-		Astray:       []control.Astray{{Name: "s7", Node: 7, Nodes: 2, Ranks: 8}},
+		Misplaced:    []control.Misplaced{{Name: "s7", Node: 7, Nodes: 2, Ranks: 8}},
 		Elsewhere:    []control.Elsewhere{{Node: 0, Buckets: []uint32{0}, Name: "c9", Seconds: 75}, {Node: 3, Buckets: []uint32{1}, Name: "s1", On: new(uint32(1)), Seconds: 61.5}},
 	}
 	says := map[control.Session]*pb.ConstructorUsage{

@@ -131,7 +131,7 @@ func (s Service) suspects(b *strings.Builder) {
 	for _, x := range s.Elsewhere {
 		fmt.Fprintln(b, x)
 	}
-	for _, x := range s.Astray {
+	for _, x := range s.Misplaced {
 		fmt.Fprintln(b, x)
 	}
 }

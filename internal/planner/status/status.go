@@ -46,11 +46,11 @@ type Service struct {
 	ReadAgain      int                    `json:"blocks_read_again"` // asked of loaders as those that had them were lost
 	Constructors   []Constructor          `json:"constructors"`
 	Wanted         Wanted                 `json:"members_wanted"`
-	Elsewhere      []Elsewhere            `json:"served_elsewhere,omitempty"` // nodes whose ranks have been served from another one for long
-	Astray         []Astray               `json:"astray,omitempty"`           // sidecars on nodes that have no ranks
-	Stages         []Stage                `json:"stages,omitempty"`           // of sources with functions, by loader
-	Scaling        *Scaling               `json:"scaling,omitempty"`          // none: loaders are not scaled
-	Functions      []Workers              `json:"functions,omitempty"`        // of the environments of functions, by loader
+	Elsewhere      []Elsewhere            `json:"served_elsewhere,omitempty"`   // nodes whose ranks have been served from another one for long
+	Misplaced      []Misplaced            `json:"misplaced_sidecars,omitempty"` // sidecars on nodes that have no ranks
+	Stages         []Stage                `json:"stages,omitempty"`             // of sources with functions, by loader
+	Scaling        *Scaling               `json:"scaling,omitempty"`            // none: loaders are not scaled
+	Functions      []Workers              `json:"functions,omitempty"`          // of the environments of functions, by loader
 	Trainers       Trainers               `json:"trainers"`
 	Holdups        []Holdup               `json:"holdups,omitempty"` // what held up most of late comes first
 	Stall          Stall                  `json:"stall"`

@@ -22,10 +22,12 @@ type copied struct {
 // copiedBytes is the memory of a sample without what it has.
 const copiedBytes = 40
 
-// Slabs of tokens double from the first size to the last.
+// Slabs of tokens double from the first size to the last. A sample of more than ownTokens has memory of its own, so that
+// little of a slab is left when a sample finds no room there.
 const (
 	firstSlab = 1 << 8
 	lastSlab  = 1 << 16
+	ownTokens = lastSlab / 8
 )
 
 // Len is the number of samples.
@@ -37,12 +39,7 @@ func (c *Copies) Bytes() int64 { return c.bytes }
 // Add appends a copy of a sample.
 func (c *Copies) Add(s *Sample) {
 	c.bytes += copiedBytes + 4*int64(len(s.Tokens)+len(s.Masked))
-	if cap(c.slab)-len(c.slab) < len(s.Tokens) {
-		c.slab = make([]int32, 0, max(len(s.Tokens), min(max(2*cap(c.slab), firstSlab), lastSlab)))
-	}
-	at := len(c.slab)
-	c.slab = append(c.slab, s.Tokens...)
-	own := copied{tokens: c.slab[at:len(c.slab):len(c.slab)], row: s.Row, piece: s.Piece}
+	own := copied{tokens: c.keep(s.Tokens), row: s.Row, piece: s.Piece}
 	if s.Masked != nil || s.Extras != nil || s.Images != nil {
 		r := Sample{Masked: slices.Clone(s.Masked), Images: slices.Clone(s.Images), Extras: slices.Clone(s.Extras)}
 		for i, v := range r.Extras {
@@ -53,6 +50,19 @@ func (c *Copies) Add(s *Sample) {
 		own.rest = int32(len(c.rest))
 	}
 	c.samples = append(c.samples, own)
+}
+
+// keep returns a copy of the tokens of one sample.
+func (c *Copies) keep(tokens []int32) []int32 {
+	if len(tokens) > ownTokens {
+		return slices.Clone(tokens)
+	}
+	if cap(c.slab)-len(c.slab) < len(tokens) {
+		c.slab = make([]int32, 0, max(len(tokens), min(max(2*cap(c.slab), firstSlab), lastSlab)))
+	}
+	at := len(c.slab)
+	c.slab = append(c.slab, tokens...)
+	return c.slab[at:len(c.slab):len(c.slab)]
 }
 
 // Sample sets s to sample i, which borrows from c.
