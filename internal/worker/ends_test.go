@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -109,6 +110,35 @@ func TestBlame(t *testing.T) {
 		setup, call := <-jobs[0].done, <-jobs[1].done
 		if setup.death.Working == earlier || call.death.Setup == earlier || call.death.Working {
 			t.Errorf("ended for an earlier job: %t; the setup hears %+v, the call %+v", earlier, setup.death, call.death)
+		}
+	}
+}
+
+// TestLateAnswer: a worker answers, and is gone for its memory before anyone reads that: the rows count as not answered.
+func TestLateAnswer(t *testing.T) {
+	if !canLimit {
+		t.Skip("nobody knows here what a process held")
+	}
+	for _, decides := range []bool{true, false} {
+		past := exec.Command("true")
+		out, err := newOutput(slog.New(slog.DiscardHandler))
+		if err := errors.Join(err, past.Run()); err != nil {
+			t.Fatal(err)
+		}
+		ours, worker := wirePair(t)
+		if err := worker.send(Reply{Bytes: 8}); err != nil {
+			t.Fatal(err)
+		}
+		_ = worker.conn.Close()
+		s := &server{opt: Options{Memory: 1 << 20, MemoryDecides: decides}}
+		p := &process{server: s, pid: past.Process.Pid, wire: ours, exit: &exit{told: make(chan struct{})}, out: out, killed: true, big: true, cause: "large"}
+		close(p.exit.told)
+		j := &job{done: make(chan answer, 1)}
+		p.queue = []*job{j}
+		p.read()
+		p.close()
+		if got := <-j.done; (got.death != nil) != decides || decides && (!got.death.Big || !got.death.Working || !got.death.Fresh) {
+			t.Errorf("memory decides: %t; the call hears %+v, %+v", decides, got.reply, got.death)
 		}
 	}
 }

@@ -282,8 +282,7 @@ func (p *process) read() {
 		}
 		if j.setup {
 			p.settle()
-		} else if opt := &p.server.opt; opt.MemoryDecides && peakOf(p.pid) > opt.Memory {
-			p.outgrown(opt.Memory)
+		} else if p.server.opt.MemoryDecides && p.tooLarge() {
 			p.takeBack(j)
 			p.lost(net.ErrClosed)
 			return
@@ -357,6 +356,18 @@ func (p *process) outgrown(most int64) {
 	p.big = p.big || p.cause == ""
 	p.mu.Unlock()
 	p.kill(fmt.Sprintf("it held more memory than its limit of %d MiB", most>>20))
+}
+
+// tooLarge ends a worker that held more memory than it may while it worked, now or at any time before. What one held
+// that is gone by now nobody knows: its answer may have come with the end that it was given for its memory.
+func (p *process) tooLarge() bool {
+	most, peak := p.server.opt.Memory, peakOf(p.pid)
+	if peak > most {
+		p.outgrown(most)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.big || peak == 0 && canLimit
 }
 
 // kill has a worker and all that it started end. It waits for nothing.

@@ -10,22 +10,13 @@ import (
 // TestNumbers: the kernel gives the number of a worker again before anyone has asked how that one ended. Each hears of its
 // own end, and one that nobody knows of stops nothing.
 func TestNumbers(t *testing.T) {
-	ours, socket, err := wires()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := net.FileConn(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = socket.Close()
+	ours, python := wirePair(t)
 	s := &server{wire: ours, asking: make(chan struct{}, 1), replies: make(chan serverFrame, 1), gone: make(chan struct{})}
 	s.asking <- struct{}{}
 	s.tasks.Go(s.read)
 	defer ours.conn.Close()
 	defer s.tasks.Wait()
 
-	python := newWire(conn.(*net.UnixConn))
 	defer python.conn.Close()
 	number := os.Getpid() // of no group that a worker could be in
 	var workers []*process
@@ -57,4 +48,19 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("nobody heard how worker %d ended", code)
 		}
 	}
+}
+
+// wirePair returns the loader's end of a socket, and the other one.
+func wirePair(t *testing.T) (ours, theirs *wire) {
+	t.Helper()
+	ours, socket, err := wires()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	conn, err := net.FileConn(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ours, newWire(conn.(*net.UnixConn))
 }
