@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
 )
@@ -18,8 +19,8 @@ func (f *Function) piece(ctx context.Context, r rows) (result, error) {
 	if r.hi-r.lo == 1 {
 		again[0], err = f.insist(ctx, r)
 	} else {
-		left, right := r.halves()
-		again = again[:2] // the second half first, for functions that count
+		left, right := r.uneven()
+		again = again[:2] // the second part first, for functions that count
 		if again[1], err = f.insist(ctx, right); err == nil {
 			again[0], err = f.insist(ctx, left)
 		}
@@ -28,6 +29,19 @@ func (f *Function) piece(ctx context.Context, r rows) (result, error) {
 		return first, err
 	}
 	return first, f.compare(first, combine(again...))
+}
+
+// uneven divides rows so that a function that counts its calls up to a small number and begins again is at another count
+// when it has a row again: the second part, which runs first, has no divisor of 10 or less.
+func (r rows) uneven() (left, right rows) {
+	n := (r.hi - r.lo) / 2
+	for slices.ContainsFunc([]int{2, 3, 5, 7}, func(p int) bool { return n%p == 0 }) {
+		n--
+	}
+	left, right = r, r
+	left.hi = r.hi - n
+	right.lo = left.hi
+	return left, right
 }
 
 // compare returns an error of class fault.User if two runs differ.

@@ -200,6 +200,12 @@ def counts(text: str) -> str:
     return f"{text} {calls}"
 
 
+@millrace.transform("filter")
+def every_other(text: str) -> bool:
+    counts(text)
+    return calls % 2 == 0
+
+
 @millrace.transform
 def network(text: str) -> str:
     import socket
