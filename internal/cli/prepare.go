@@ -159,7 +159,8 @@ func (p *preparing) at(s prepare.Progress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if s.Source != p.of {
+	begins := s.Source != p.of
+	if begins {
 		p.of, p.began = s.Source, p.heard
 	}
 	p.heard = now
@@ -167,14 +168,14 @@ func (p *preparing) at(s prepare.Progress) {
 	if p.live {
 		every = time.Second
 	}
-	if now.Sub(p.told) < every {
+	if now.Sub(p.told) < every && !(begins && p.live) {
 		return
 	}
 	p.told = now
-	rate := float64(s.Done-s.Kept) / max(now.Sub(p.began).Seconds(), 1e-3)
-	text := fmt.Sprintf("%s: %.1f of %.1f MB, %.1f MB/s", s.Source, float64(s.Done)/1e6, float64(s.Bytes)/1e6, rate/1e6)
-	if rate > 0 {
-		text += fmt.Sprintf(", %v left", elapsed(time.Duration(float64(s.Bytes-s.Done)/rate*float64(time.Second))))
+	text := fmt.Sprintf("%s: %.1f of %.1f MB, %s", s.Source, float64(s.Done)/1e6, float64(s.Bytes)/1e6, preview.Count(s.Documents, "document"))
+	if rate := float64(s.Done-s.Kept) / max(now.Sub(p.began).Seconds(), 1e-3); rate > 0 {
+		left := time.Duration(float64(s.Bytes-s.Done) / rate * float64(time.Second))
+		text += fmt.Sprintf(", %.1f MB/s, %v left", rate/1e6, elapsed(left))
 	}
 	if p.drawn = p.live; p.live {
 		fmt.Fprintf(p.out, "\r\x1b[K%s", text)

@@ -138,9 +138,13 @@ func TestPreparingRate(t *testing.T) {
 		p := newPreparing(&out, false)
 		for _, source := range []string{"a", "b"} {
 			time.Sleep(20 * time.Second)
-			p.at(prepare.Progress{Source: source, Done: 40e6, Bytes: 60e6})
+			p.at(prepare.Progress{Source: source, Bytes: 60e6, Documents: 1})
+			time.Sleep(20 * time.Second)
+			p.at(prepare.Progress{Source: source, Done: 40e6, Bytes: 60e6, Documents: 7})
 		}
-		if got, want := out.String(), "a: 40.0 of 60.0 MB, 2.0 MB/s, 10s left\nb: 40.0 of 60.0 MB, 2.0 MB/s, 10s left\n"; got != want {
+		want := "a: 0.0 of 60.0 MB, 1 document\na: 40.0 of 60.0 MB, 7 documents, 1.0 MB/s, 20s left\n" +
+			"b: 0.0 of 60.0 MB, 1 document\nb: 40.0 of 60.0 MB, 7 documents, 1.0 MB/s, 20s left\n"
+		if got := out.String(); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	})

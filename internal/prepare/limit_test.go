@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -42,7 +43,13 @@ func TestLimit(t *testing.T) {
 	both := of(10, "both", 2)
 	var reads sync.WaitGroup
 	reads.Add(2)
-	both.Progress = func(Progress) { reads.Done(); reads.Wait() } // of each group its only chunk was read
+	var chunks atomic.Int64
+	both.Progress = func(p Progress) { // of each group its only chunk was read
+		if p.Done > 0 && chunks.Add(1) <= 2 {
+			reads.Done()
+			reads.Wait()
+		}
+	}
 	refused(both)
 	if r, err := Run(t.Context(), of(16, "all", 1)); err != nil || r[0].Skipped != 16 || r[0].Shards < 2 {
 		t.Fatalf("%+v, %v", r, err)

@@ -28,6 +28,9 @@ import (
 	"github.com/millrace-data/millrace/jobspec"
 )
 
+// tellEvery is the documents between two reports of progress within a chunk.
+const tellEvery = 64
+
 // Options say what to prepare. Job and Out are required.
 type Options struct {
 	Job        *jobspec.Job
@@ -37,7 +40,8 @@ type Options struct {
 	ShardBytes int64               // of rows before compression; default DefaultShardBytes
 	Store      store.Store         // default: the local file system, and buckets
 	Functions  transform.Functions // of sources; nil: a source with one is refused
-	// Progress hears how far a source is, after each chunk, from several goroutines. May be nil.
+	// Progress hears how far a source is: when it begins, after each chunk, and now and then while documents are made,
+	// from several goroutines. May be nil.
 	Progress func(Progress)
 }
 
@@ -46,6 +50,7 @@ type Progress struct {
 	Source      string
 	Done, Bytes int64 // of the files
 	Kept        int64 // of Done, of groups that were finished before
+	Documents   int64 // made, those of chunks that are not finished among them
 }
 
 // Result is what a source came to.
@@ -103,7 +108,7 @@ func Run(ctx context.Context, opts Options) ([]Result, error) {
 		if err != nil {
 			return results, err
 		}
-		p := &preparation{opts: opts, source: src, spec: &opts.Job.Sources[i], most: workers}
+		p := &preparation{opts: opts, source: src, spec: &opts.Job.Sources[i], most: workers, bytes: src.Manifest.Bytes()}
 		r, err := p.run(ctx)
 		if err != nil {
 			return results, err
@@ -153,6 +158,8 @@ type preparation struct {
 	read     atomic.Int64
 	skipped  atomic.Int64 // bytes of groups that were finished before
 	kept     atomic.Int64 // shards
+	made     atomic.Int64 // documents
+	bytes    int64        // of the files
 }
 
 func (p *preparation) run(ctx context.Context) (r Result, err error) {
@@ -172,6 +179,7 @@ func (p *preparation) run(ctx context.Context) (r Result, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, p.manifest.close()) }()
+	p.tell(0)
 	work, ctx := errgroup.WithContext(ctx)
 	next := make(chan group)
 	work.Go(func() error {
@@ -283,7 +291,7 @@ func (p *preparation) group(ctx context.Context, g group) error {
 	defer out.discard()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	block, err := p.source.Pass(ctx, p.opts.Store, workers, g.chunks[0], g.chunks, out.add, func(chunk int64, found *sourceloader.Block) {
+	block, err := p.source.Pass(ctx, p.opts.Store, workers, g.chunks[0], g.chunks, p.counted(out.add), func(chunk int64, found *sourceloader.Block) {
 		if err := p.tooMany(g.number, found.Skips); err != nil {
 			stop(err)
 		}
@@ -329,7 +337,20 @@ func (p *preparation) tooMany(group int, bad []sourceloader.Skip) error {
 func (p *preparation) tell(bytes int64) {
 	done := p.read.Add(bytes)
 	if p.opts.Progress != nil {
-		p.opts.Progress(Progress{p.spec.Name, done, p.source.Manifest.Bytes(), p.skipped.Load()})
+		p.opts.Progress(Progress{p.spec.Name, done, p.bytes, p.skipped.Load(), p.made.Load()})
+	}
+}
+
+// counted tells of documents, too: a chunk may be a large compressed file.
+func (p *preparation) counted(add func(order.Place, *transform.Sample) error) func(order.Place, *transform.Sample) error {
+	return func(at order.Place, doc *transform.Sample) error {
+		if err := add(at, doc); err != nil {
+			return err
+		}
+		if p.made.Add(1)%tellEvery == 1 {
+			p.tell(0)
+		}
+		return nil
 	}
 }
 
