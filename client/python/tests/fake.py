@@ -18,6 +18,7 @@ import numpy as np
 from millrace import messages as m
 from millrace.receive import DTYPES
 from millrace.table import END, ENTRY, HEAD, LINE, MAGIC, ORIGIN
+from millrace.wire import WireError
 
 FRAME = 500  # bytes of a frame's body: small, so that a step has several
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -273,7 +274,11 @@ class Service:
                 raise Fault(grpc.StatusCode.FAILED_PRECONDITION, f"{axis} is {getattr(ours, axis)}")
             if getattr(request.rank, axis) >= getattr(ours, axis):
                 raise Fault(grpc.StatusCode.INVALID_ARGUMENT, f"no such {axis} rank")
-        at = m.ResumeToken.decode(request.token)
+        try:
+            at = m.ResumeToken.decode(request.token)
+        except WireError as error:
+            what = f"the token is damaged: {error}"
+            raise Fault(grpc.StatusCode.INVALID_ARGUMENT, what) from None
         if request.token and at.job != "fake":
             raise Fault(grpc.StatusCode.FAILED_PRECONDITION, f"the token is of job {at.job}")
         step = at.step if request.token else request.at.step

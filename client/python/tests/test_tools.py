@@ -100,8 +100,13 @@ def test_a_resumed_rank_adds_to_its_dump(serve, tmp_path, capsys):
         save = ["--save", state.format(dp)]
         assert rank.main([*where, *save, "--steps", "4", "--save-every", "3"]) == 0
         assert rank.main([*where, *save, "--load", state.format(dp), "--steps", "2"]) == 0
-    assert json.loads((tmp_path / "state-0.json").read_text())["step"] == 6
+    saved = json.loads((tmp_path / "state-0.json").read_text())
+    assert saved["step"] == 6
     capsys.readouterr()
+    cut = tmp_path / "cut.json"
+    cut.write_text(json.dumps(saved | {"token": saved["token"][:-8]}))
+    assert rank.main([*where, "--load", str(cut), "--steps", "1"]) == 3
+    assert "token" in capsys.readouterr().err
     assert digest.main([str(tmp_path / "d" / "dp0-cp0-pp0-tp0"), str(tmp_path / "d")]) == 0
     assert capsys.readouterr().out.splitlines() == list(expected_chain(service, 6))
 

@@ -26,11 +26,12 @@ from millrace.table import IMAGE, KEPT
 
 def where(loader: Loader, rank: dict[str, int]) -> dict[str, Any]:
     """Describes a rank and its position, as JSON values."""
+    mesh = loader.mesh  # asks the service, which says what is wrong with a token
     step, microbatch = loader.position
     token = ResumeToken.decode(loader.state_dict()["token"])
     return {
         "rank": rank,
-        "mesh": loader.mesh._asdict(),
+        "mesh": mesh._asdict(),
         "job": loader.job,
         "identity": loader.identity.hex(),
         "format": loader.format,
