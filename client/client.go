@@ -92,7 +92,7 @@ type Options struct {
 	Mesh     Mesh          // checked against the job's topology
 	Job      string        // checked against the job's name, if set
 	Identity []byte        // checked against the spec's identity, if set
-	Token    []byte        // position to resume from; nil = the first step
+	Token    []byte        // position to resume from; nil = the first step, empty is refused
 	Start    Start         // where to begin without a token
 	Prefetch int           // steps to read ahead; default 2, negative = none; more than 1024 are refused
 	Stall    time.Duration // how long a call may wait while nothing moves anywhere in the service; default 40 s, negative: Deadline alone counts
@@ -131,6 +131,8 @@ func (o *Options) check() error {
 	switch {
 	case o.Way != "" && o.Way != WayShared && o.Way != WayStream && o.Way != WayCalls:
 		return fault.Userf("Options.Way is %q: give %q, %q or %q, or leave it out", o.Way, WayShared, WayStream, WayCalls)
+	case o.Token != nil && len(o.Token) == 0:
+		return fault.Userf("Options.Token is empty, as a file that was cut: give the token of a whole checkpoint, or nil for the first step")
 	case o.Prefetch > maxPrefetch:
 		return fault.Userf("Options.Prefetch is %d, valid is %d or less", o.Prefetch, maxPrefetch)
 	}

@@ -13,11 +13,12 @@ import (
 // before anything is asked.
 func TestOptions(t *testing.T) {
 	for want, opts := range map[string]client.Options{
-		"Options.Prefetch is 5000, valid is 1024 or less":                              {Prefetch: 5000},
-		"the rank is dp=-1 cp=0 pp=0 tp=0: places count up from 0":                     {Rank: client.Rank{DP: -1}},
-		"the rank is dp=0 cp=0 pp=0 tp=4294967296: places count up from 0":             {Rank: client.Rank{TP: 1 << 32}},
-		"the mesh is dp 2 cp -1 pp 0 tp 0: sizes are 1 or more, and 0 is not checked":  {Mesh: client.Mesh{DP: 2, CP: -1}},
-		`Options.Way is "pigeon": give "shared", "stream" or "calls", or leave it out`: {Way: "pigeon"},
+		"Options.Prefetch is 5000, valid is 1024 or less":                                                                 {Prefetch: 5000},
+		"Options.Token is empty, as a file that was cut: give the token of a whole checkpoint, or nil for the first step": {Token: []byte{}},
+		"the rank is dp=-1 cp=0 pp=0 tp=0: places count up from 0":                                                        {Rank: client.Rank{DP: -1}},
+		"the rank is dp=0 cp=0 pp=0 tp=4294967296: places count up from 0":                                                {Rank: client.Rank{TP: 1 << 32}},
+		"the mesh is dp 2 cp -1 pp 0 tp 0: sizes are 1 or more, and 0 is not checked":                                     {Mesh: client.Mesh{DP: 2, CP: -1}},
+		`Options.Way is "pigeon": give "shared", "stream" or "calls", or leave it out`:                                    {Way: "pigeon"},
 	} {
 		_, err := client.Open(t.Context(), "unix:none", opts)
 		if err == nil || fault.ClassOf(err) != fault.User || err.Error() != want {
