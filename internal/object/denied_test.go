@@ -1,6 +1,7 @@
 package object
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -146,6 +147,16 @@ func TestMissingRight(t *testing.T) {
 		err := fileError(&fs.PathError{Op: "open", Path: "a", Err: fs.ErrPermission}, right)
 		if fault.ClassOf(err) != fault.User || !errors.Is(err, ErrDenied) || !strings.HasSuffix(err.Error(), "give this user the right to "+right+" the folder") {
 			t.Errorf("%s: %v", right, err)
+		}
+	}
+}
+
+// TestNoStore: what answers a write as if it were one, such as the page of a proxy, has stored nothing.
+func TestNoStore(t *testing.T) {
+	s := bucketOf(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>sign in first</html>") })
+	for name, put := range map[string]func(context.Context, string, []byte) error{"Put": s.Put, "PutIfAbsent": s.PutIfAbsent} {
+		if err := put(t.Context(), "a", []byte("data")); fault.ClassOf(err) != fault.Lost || !strings.Contains(fmt.Sprint(err), "no ETag") {
+			t.Errorf("%s: class %v, %v", name, fault.ClassOf(err), err)
 		}
 	}
 }

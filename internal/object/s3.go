@@ -217,7 +217,10 @@ func (s *S3) put(ctx context.Context, key string, data []byte, opts minio.PutObj
 	if err := s.checkCall(ctx, key); err != nil {
 		return err
 	}
-	_, err := s.client.PutObject(ctx, s.bucket, s.prefix+key, bytes.NewReader(data), int64(len(data)), "", "", opts)
+	info, err := s.client.PutObject(ctx, s.bucket, s.prefix+key, bytes.NewReader(data), int64(len(data)), "", "", opts)
+	if err == nil && info.ETag == "" {
+		return fault.Lostf("the answer names no ETag of what was written, as every store does: something between here and the store may have given it")
+	}
 	return err
 }
 
