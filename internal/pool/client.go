@@ -75,7 +75,7 @@ func (c *Client) Use(env *worker.Environment, d worker.Description) {
 	l := env.Options()
 	open := &pb.OpenFunction{
 		Function: d.Name, Digest: d.Digest[:], Runtime: d.Runtime(), TimeoutMs: uint64(l.Timeout.Milliseconds()), StartMs: uint64(l.Start.Milliseconds()),
-		Memory: l.Memory, Network: l.Network,
+		Memory: l.Memory, MemoryDecides: l.MemoryDecides, Network: l.Network,
 	}
 	c.mu.Lock()
 	known := slices.ContainsFunc(c.uses, func(u *use) bool {

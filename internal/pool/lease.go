@@ -21,6 +21,7 @@ type key struct {
 	in             Interpreter
 	timeout, start time.Duration
 	memory         int64
+	decides        bool // which rows go beyond the memory
 	network        bool
 }
 

@@ -120,7 +120,7 @@ func tailOf(o worker.Outcome) *pb.RunTail {
 	}
 	if d := o.Death; d != nil {
 		t.Death = &pb.WorkerDeath{
-			Why: d.Why, Printed: d.Printed, Working: d.Working, Setup: d.Setup, Outside: d.Outside, Slow: d.Slow, Big: d.Big, Fresh: d.Fresh,
+			Why: d.Why, Printed: d.Printed, Working: d.Working, Setup: d.Setup, Outside: d.Outside, Slow: d.Slow, Big: d.Big, Fresh: d.Fresh, Idle: d.Idle,
 		}
 	}
 	return t
@@ -135,7 +135,7 @@ func outcomeOf(t *pb.RunTail, batch []byte) worker.Outcome {
 	}
 	if d := t.GetDeath(); d != nil {
 		o.Death = &worker.Death{
-			Why: d.Why, Printed: d.Printed, Working: d.Working, Setup: d.Setup, Outside: d.Outside, Slow: d.Slow, Big: d.Big, Fresh: d.Fresh,
+			Why: d.Why, Printed: d.Printed, Working: d.Working, Setup: d.Setup, Outside: d.Outside, Slow: d.Slow, Big: d.Big, Fresh: d.Fresh, Idle: d.Idle,
 		}
 	}
 	return o

@@ -308,7 +308,7 @@ func (s *Server) find(ctx context.Context, o *pb.OpenFunction) (*lease, error) {
 // try opens a function in an interpreter's environment, in a new one if the present one has imported another version of
 // its module.
 func (s *Server) try(ctx context.Context, in Interpreter, o *pb.OpenFunction) (*lease, error) {
-	key := key{in, time.Duration(o.TimeoutMs) * time.Millisecond, time.Duration(o.StartMs) * time.Millisecond, o.Memory, o.Network}
+	key := key{in, time.Duration(o.TimeoutMs) * time.Millisecond, time.Duration(o.StartMs) * time.Millisecond, o.Memory, o.MemoryDecides, o.Network}
 	for again := false; ; again = true {
 		l, isNew, err := s.leases.take(key, o.Function)
 		if err != nil {
@@ -361,6 +361,6 @@ func (s *Server) describe(ctx context.Context, env *worker.Environment, function
 func (s *Server) environment(k key, function string) (*worker.Environment, error) {
 	return worker.Open(s.life, worker.Options{
 		Python: k.in.Path, Path: s.opt.Path, Functions: []string{function}, Workers: s.opt.Workers,
-		Memory: k.memory, Timeout: k.timeout, Start: k.start, Network: k.network, GPUs: s.opt.GPUs, Log: s.opt.Log,
+		Memory: k.memory, MemoryDecides: k.decides, Timeout: k.timeout, Start: k.start, Network: k.network, GPUs: s.opt.GPUs, Log: s.opt.Log,
 	})
 }

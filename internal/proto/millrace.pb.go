@@ -1823,14 +1823,15 @@ func (x *PoolRequest) GetOpen() *OpenFunction {
 // module file, and the same versions of what runs it.
 type OpenFunction struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                                // by which the answer names it
-	Function      string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`                     // module:function
-	Digest        []byte                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`                         // of its code: worker.Description.Digest
-	Runtime       string                 `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`                       // versions
-	TimeoutMs     uint64                 `protobuf:"varint,5,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"` // of a batch
-	StartMs       uint64                 `protobuf:"varint,6,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`       // of setting a class up
-	Memory        int64                  `protobuf:"zigzag64,7,opt,name=memory,proto3" json:"memory,omitempty"`                      // bytes of a worker; below 0: no limit
-	Network       bool                   `protobuf:"varint,8,opt,name=network,proto3" json:"network,omitempty"`                      // the function wants it
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                                            // by which the answer names it
+	Function      string                 `protobuf:"bytes,2,opt,name=function,proto3" json:"function,omitempty"`                                 // module:function
+	Digest        []byte                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`                                     // of its code: worker.Description.Digest
+	Runtime       string                 `protobuf:"bytes,4,opt,name=runtime,proto3" json:"runtime,omitempty"`                                   // versions
+	TimeoutMs     uint64                 `protobuf:"varint,5,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`             // of a batch
+	StartMs       uint64                 `protobuf:"varint,6,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`                   // of setting a class up
+	Memory        int64                  `protobuf:"zigzag64,7,opt,name=memory,proto3" json:"memory,omitempty"`                                  // bytes of a worker; below 0: no limit
+	Network       bool                   `protobuf:"varint,8,opt,name=network,proto3" json:"network,omitempty"`                                  // the function wants it
+	MemoryDecides bool                   `protobuf:"varint,9,opt,name=memory_decides,json=memoryDecides,proto3" json:"memory_decides,omitempty"` // a row that takes more memory, alone in a new worker, is a bad record
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1917,6 +1918,13 @@ func (x *OpenFunction) GetMemory() int64 {
 func (x *OpenFunction) GetNetwork() bool {
 	if x != nil {
 		return x.Network
+	}
+	return false
+}
+
+func (x *OpenFunction) GetMemoryDecides() bool {
+	if x != nil {
+		return x.MemoryDecides
 	}
 	return false
 }
@@ -2495,6 +2503,7 @@ type WorkerDeath struct {
 	Slow          bool                   `protobuf:"varint,6,opt,name=slow,proto3" json:"slow,omitempty"`       // it took too long
 	Big           bool                   `protobuf:"varint,7,opt,name=big,proto3" json:"big,omitempty"`         // it held too much memory
 	Fresh         bool                   `protobuf:"varint,8,opt,name=fresh,proto3" json:"fresh,omitempty"`     // it had done nothing before
+	Idle          int64                  `protobuf:"zigzag64,9,opt,name=idle,proto3" json:"idle,omitempty"`     // bytes that it held when it had done nothing, or was set up
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2583,6 +2592,13 @@ func (x *WorkerDeath) GetFresh() bool {
 		return x.Fresh
 	}
 	return false
+}
+
+func (x *WorkerDeath) GetIdle() int64 {
+	if x != nil {
+		return x.Idle
+	}
+	return 0
 }
 
 // Failure ends a job, or one request of it.
@@ -8870,7 +8886,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\awaiting\x18\t \x01(\rR\awaiting\"X\n" +
 	"\vPoolRequest\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12-\n" +
-	"\x04open\x18\x02 \x01(\v2\x19.millrace.v1.OpenFunctionR\x04open\"\xd8\x01\n" +
+	"\x04open\x18\x02 \x01(\v2\x19.millrace.v1.OpenFunctionR\x04open\"\xff\x01\n" +
 	"\fOpenFunction\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1a\n" +
 	"\bfunction\x18\x02 \x01(\tR\bfunction\x12\x16\n" +
@@ -8880,7 +8896,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"timeout_ms\x18\x05 \x01(\x04R\ttimeoutMs\x12\x19\n" +
 	"\bstart_ms\x18\x06 \x01(\x04R\astartMs\x12\x16\n" +
 	"\x06memory\x18\a \x01(\x12R\x06memory\x12\x18\n" +
-	"\anetwork\x18\b \x01(\bR\anetwork\"z\n" +
+	"\anetwork\x18\b \x01(\bR\anetwork\x12%\n" +
+	"\x0ememory_decides\x18\t \x01(\bR\rmemoryDecides\"z\n" +
 	"\n" +
 	"PoolReport\x125\n" +
 	"\x06opened\x18\x01 \x01(\v2\x1b.millrace.v1.FunctionOpenedH\x00R\x06opened\x12+\n" +
@@ -8921,7 +8938,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x05death\x18\a \x01(\v2\x18.millrace.v1.WorkerDeathR\x05death\"0\n" +
 	"\bRowError\x12\x10\n" +
 	"\x03row\x18\x01 \x01(\rR\x03row\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\tR\x04text\"\xbf\x01\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\xd3\x01\n" +
 	"\vWorkerDeath\x12\x10\n" +
 	"\x03why\x18\x01 \x01(\tR\x03why\x12\x18\n" +
 	"\aprinted\x18\x02 \x01(\tR\aprinted\x12\x18\n" +
@@ -8930,7 +8947,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\aoutside\x18\x05 \x01(\bR\aoutside\x12\x12\n" +
 	"\x04slow\x18\x06 \x01(\bR\x04slow\x12\x10\n" +
 	"\x03big\x18\a \x01(\bR\x03big\x12\x14\n" +
-	"\x05fresh\x18\b \x01(\bR\x05fresh\"g\n" +
+	"\x05fresh\x18\b \x01(\bR\x05fresh\x12\x12\n" +
+	"\x04idle\x18\t \x01(\x12R\x04idle\"g\n" +
 	"\aFailure\x12\x14\n" +
 	"\x05class\x18\x01 \x01(\tR\x05class\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x16\n" +

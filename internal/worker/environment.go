@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -64,6 +65,9 @@ func Open(ctx context.Context, opt Options) (*Environment, error) {
 	opt = opt.withDefaults()
 	if err := opt.validate(); err != nil {
 		return nil, err
+	}
+	if opt.MemoryDecides && peakOf(os.Getpid()) == 0 {
+		return nil, fault.Userf("%v: its `memory` decides which records are left out, and this system does not say what a process held at the most: run it on Linux, or leave `memory` out of the step", opt)
 	}
 	e := &Environment{opt: opt, ended: make(chan struct{}), called: make(chan struct{}, max(opt.Workers, 1)), described: map[string]Description{}, pressing: map[any]bool{}, lanes: map[Need]*lane{}, forks: map[Need]*forking{}, names: slices.Clone(opt.Functions)}
 	s, err := e.start(ctx)

@@ -8,8 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"reflect"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,38 +45,6 @@ func TestDeadlyRows(t *testing.T) {
 	}
 	if s := e.Status(); s.Restarts < 6 || s.LastDeath == "" || !strings.Contains(s.Runtime, ", NumPy ") || s.Busy != 0 || s.Waiting != 0 {
 		t.Errorf("%+v after three rows that end workers", s)
-	}
-}
-
-// TestSpikes: which rows take more memory than a step allows does not depend on when it is looked at; a step that allows less than a
-// worker holds stops the job, whatever the rows are.
-func TestSpikes(t *testing.T) {
-	opt := options(t)
-	opt.Memory, opt.MemoryDecides = 160<<20, true
-	f := function(t, open(t, opt), "dies")
-	var rows, want []string
-	for i := range 24 {
-		spike := 10 * (i*7%24 + 1) // MiB, beside some 30 of the worker
-		rows = append(rows, fmt.Sprintf("spike %d", spike))
-		if spike > 180 || spike < 60 {
-			want = append(want, fmt.Sprintf("%d %t", i, spike > 180))
-		}
-	}
-	for range 3 {
-		var got []string
-		for i, line := range called(t, f, texts(rows...)) {
-			if spike, _ := strconv.Atoi(rows[i][6:]); spike > 180 || spike < 60 {
-				got = append(got, fmt.Sprintf("%d %t", i, strings.HasSuffix(line, "it held more memory than its limit of 160 MiB")))
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("rows beyond the limit: %q, want %q", got, want)
-		}
-	}
-	opt.Memory = 1 << 20
-	_, _, err := function(t, open(t, opt), "dies").Call(t.Context(), texts("a"))
-	if err == nil || fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), " MiB before its first row, and its step allows 1 MiB") {
-		t.Errorf("a limit below what a worker holds: %v", err)
 	}
 }
 
@@ -127,7 +93,7 @@ func TestRest(t *testing.T) {
 	e := &Environment{called: make(chan struct{}, 1)}
 	caller, end := context.WithCancel(ctx)
 	var call sync.WaitGroup
-	call.Go(func() { _, _ = e.acquire(caller, &Function{env: e}, 1) })
+	call.Go(func() { _, _ = e.acquire(caller, &Function{env: e}, 1, false) })
 	if e.rest(ctx, time.Hour); ctx.Err() != nil {
 		t.Error("a call waits for a worker that rests")
 	}
@@ -205,7 +171,7 @@ func TestPressed(t *testing.T) {
 func TestJudge(t *testing.T) {
 	own, used := &Death{Working: true, Fresh: true}, &Death{Working: true}
 	slow, outside, other := &Death{Working: true, Slow: true, Fresh: true}, &Death{Working: true, Outside: true, Fresh: true}, &Death{}
-	setup := &Death{Setup: true}
+	setup, late := &Death{Setup: true, Fresh: true}, &Death{Setup: true}
 	times := func(n int, d *Death) (many []*Death) {
 		for range n {
 			many = append(many, d)
@@ -222,7 +188,7 @@ func TestJudge(t *testing.T) {
 		"three times":                    {times(3, own), divide, blame},
 		"three times, after other work":  {times(3, used), divide, tryAgain},
 		"the last time in a new worker":  {append(times(2, used), own), divide, blame},
-		"never in a new worker":          {times(mostAlone, used), divide, blame},
+		"never in a new worker":          {times(20, used), divide, tryAgain},
 		"too slow":                       {times(1, slow), divide, tryAgain},
 		"too slow again":                 {times(2, slow), divide, blame},
 		"killed from outside":            {times(1, outside), tryAgain, tryAgain},
@@ -232,6 +198,8 @@ func TestJudge(t *testing.T) {
 		"for others":                     {times(otherDeaths-1, other), tryAgain, tryAgain},
 		"for others without end":         {times(otherDeaths, other), giveUp, giveUp},
 		"by setups":                      {times(ownDeaths, setup), setupFails, setupFails},
+		"by a setup after other work":    {times(1, late), tryAgain, tryAgain},
+		"by that in a new worker, too":   {[]*Death{late, setup}, setupFails, setupFails},
 	} {
 		for alone, want := range map[bool]verdict{false: test.many, true: test.alone} {
 			var j trial

@@ -21,7 +21,7 @@ const (
 )
 
 // Protocol is the version of frames and batches that workers and loaders speak; _worker.PROTOCOL is the same.
-const Protocol = 1
+const Protocol = 2
 
 // wire is frames on a stream socket. One goroutine reads; turn is taken to write.
 type wire struct {

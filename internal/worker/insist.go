@@ -19,8 +19,6 @@ const (
 	// aloneDeaths is how often a row that is a batch by itself has to end its worker before it is taken for
 	// the reason, the last time a worker that did nothing else; slowDeaths if it took too long, which takes long.
 	aloneDeaths, slowDeaths = 3, 2
-	// mostAlone bounds the search for such a worker, where all are busy.
-	mostAlone = 8
 	// outsideDeaths is how often in a row the same rows may lose their worker to something outside of it. With the
 	// pauses between them it is some 3 s.
 	outsideDeaths = 8
@@ -59,15 +57,15 @@ func (t *trial) judge(d *Death, alone bool) verdict {
 	if d.Slow {
 		enough = slowDeaths
 	}
-	t.fresh = alone && t.own > 0
+	t.fresh = (alone || d.Setup) && t.own > 0
 	switch {
-	case d.Setup && t.own >= ownDeaths:
+	case d.Setup && d.Fresh && t.own >= ownDeaths:
 		return setupFails
 	case t.other >= otherDeaths, t.outside >= outsideDeaths:
 		return giveUp
 	case !alone && (d.Slow && d.Working || t.own+t.outside >= ownDeaths):
 		return divide
-	case alone && t.own >= enough && (d.Fresh && d.Working || t.own >= mostAlone):
+	case alone && t.own >= enough && d.Fresh && d.Working:
 		return blame
 	}
 	return tryAgain
@@ -107,7 +105,11 @@ func (f *Function) insist(ctx context.Context, r rows) (result, error) {
 			f.blamed.add(f, r, death)
 			return f.blame(r, death)
 		case setupFails:
-			return result{}, fault.Userf("function %s: its setup: %s%s", f.use.Name, death.Why, death.Printed)
+			hint := ""
+			if death.Big {
+				hint = ": give the step more `memory`"
+			}
+			return result{}, fault.Userf("function %s: its setup: %s%s%s", f.use.Name, death.Why, hint, death.Printed)
 		case giveUp:
 			return result{}, fault.Tried(fault.As(fault.Lost, f.lost(r, t, death)))
 		}

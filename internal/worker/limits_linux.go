@@ -66,11 +66,6 @@ func peakOf(pid int) int64 {
 	return kb << 10
 }
 
-// forgetPeak has peakOf begin again, where the kernel lets us.
-func forgetPeak(pid int) {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // else what it held at most counts from its fork
-}
-
 // privateOf is the memory of a process in bytes that no other one shares; 0 if it is gone.
 func privateOf(pid int) (sum int64) {
 	rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))

@@ -18,6 +18,4 @@ func memoryOf(int) int64 { return 0 }
 
 func peakOf(int) int64 { return 0 }
 
-func forgetPeak(int) {}
-
 func privateOf(int) int64 { return 0 }

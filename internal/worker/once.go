@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -32,7 +31,7 @@ var errRaised = errors.New("the function raised")
 // work is a batch as a worker gets it.
 type work struct {
 	size, file, most int
-	fresh            bool // the worker has to be one that did nothing before
+	fresh            bool // the worker has to be one that did nothing before, and does nothing else
 	fill             func(to []byte)
 }
 
@@ -60,26 +59,19 @@ func (f *Function) once(ctx context.Context, r rows, fresh bool) (done result, d
 
 // seated has a worker work on a batch: one here, whose answer take sees, or one of the pool whose seat there gets.
 func (f *Function) seated(ctx context.Context, w work, there func(*seat) error, take func(*seat, answer) error) error {
-	for tries := 0; ; tries++ {
-		s, err := f.env.acquire(ctx, f, w.size)
+	for {
+		s, err := f.env.acquire(ctx, f, w.size, w.fresh)
 		if err != nil {
 			return f.unserved(ctx, err)
 		}
 		if s.far != nil {
 			return there(s)
 		}
-		if err := f.sit(ctx, s, w, tries, take); !errors.Is(err, errGone) {
+		if err := f.sit(ctx, s, w, take); !errors.Is(err, errGone) {
 			return err
 		}
 	}
 }
-
-// For a row that ended its worker alone, one that has worked is replaced by a new one, which comes in
-// milliseconds. Where others take each that comes, the search has an end.
-const (
-	mostFresh  = 20
-	freshPause = 20 * time.Millisecond
-)
 
 // unserved is the error of a call that no worker took. The environment has tried to start some.
 func (f *Function) unserved(ctx context.Context, err error) error {
@@ -92,12 +84,7 @@ func (f *Function) unserved(ctx context.Context, err error) error {
 
 // sit has the worker of a seat work on a batch, gives its answer to take, and the seat back. errGone says that
 // another seat is needed.
-func (f *Function) sit(ctx context.Context, s *seat, w work, tries int, take func(*seat, answer) error) error {
-	if w.fresh && tries < mostFresh && s.process.renew("a row was to be tried in a new one") {
-		f.env.release(s)
-		sleep(ctx, freshPause)
-		return errGone
-	}
+func (f *Function) sit(ctx context.Context, s *seat, w work, take func(*seat, answer) error) error {
 	if err := s.in.reserve(w.size); err != nil {
 		f.env.release(s)
 		return usedUp(err)

@@ -85,11 +85,8 @@ func (p *process) private() int64 {
 	return p.own
 }
 
-// settle notes what a worker holds when it has been set up. What it held at the most before does not count.
-func (p *process) settle() {
-	if held := privateOf(p.pid); held > p.base.Load() {
-		p.base.Store(held)
-	}
-	p.idle.Store(max(memoryOf(p.pid), p.idle.Load()))
-	forgetPeak(p.pid)
+// settled notes what a worker holds after a setup, as it says itself: by now it may work on the next job.
+func (p *process) settled(r *Reply) {
+	p.base.Store(max(r.Own, p.base.Load()))
+	p.idle.Store(max(r.Held, p.idle.Load()))
 }

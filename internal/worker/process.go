@@ -43,6 +43,7 @@ type process struct {
 	seen    int          // calls when it was measured
 	looks   int          // since it works no more
 	kills   sync.WaitGroup
+	kept    bool // it gets no more jobs; of the environment's mu
 
 	mu      sync.Mutex
 	queue   []*job // submitted and not answered: it works on the first
@@ -65,6 +66,7 @@ type seat struct {
 	process *process
 	index   int
 	in, out *memory
+	beside  *seat // the other one of its process, where a call has both
 }
 
 // job is a frame that a worker answers.
@@ -91,7 +93,9 @@ type Reply struct {
 	Errors         []RowError
 	Raised, Broken string
 	Setup          bool // that is what is broken
-	Errno          int  // what is broken is that its machine has no more of something; 0: it is not
+	// Of a setup: bytes that its worker holds after it, those that no other process shares, and the most that it ever held.
+	Held, Own, Peak int64
+	Errno           int // what is broken is that its machine has no more of something; 0: it is not
 }
 
 // RowError is why a row of a batch was not mapped.
@@ -244,7 +248,9 @@ func (p *process) takeBack(j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.queue = slices.Insert(p.queue, 0, j)
-	p.calls--
+	if !j.setup {
+		p.calls--
+	}
 }
 
 // busy is the number of jobs of a worker.
@@ -252,6 +258,13 @@ func (p *process) busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.queue)
+}
+
+// ended reports whether it is gone.
+func (p *process) ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone
 }
 
 // tried reports whether it was ever given a job.
@@ -281,8 +294,9 @@ func (p *process) read() {
 			continue
 		}
 		if j.setup {
-			p.settle()
-		} else if p.server.opt.MemoryDecides && p.tooLarge() {
+			p.settled(&reply)
+		}
+		if p.server.opt.MemoryDecides && p.tooLarge(j, &reply) {
 			p.takeBack(j)
 			p.lost(net.ErrClosed)
 			return
@@ -358,16 +372,20 @@ func (p *process) outgrown(most int64) {
 	p.kill(fmt.Sprintf("it held more memory than its limit of %d MiB", most>>20))
 }
 
-// tooLarge ends a worker that held more memory than it may while it worked, now or at any time before. What one held
-// that is gone by now nobody knows: its answer may have come with the end that it was given for its memory.
-func (p *process) tooLarge() bool {
-	most, peak := p.server.opt.Memory, peakOf(p.pid)
+// tooLarge ends a worker that held more memory than it may while it worked, now or at any time before: the kernel knows,
+// but while the worker works on the next job already, what it held in its setup it says itself. What one held that is
+// gone by now nobody knows: its answer may have come with the end that it was given for its memory.
+func (p *process) tooLarge(j *job, reply *Reply) bool {
+	most, peak := p.server.opt.Memory, reply.Peak
+	if !j.setup {
+		peak = peakOf(p.pid)
+	}
 	if peak > most {
 		p.outgrown(most)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.big || peak == 0 && canLimit
+	return peak > most || p.big || peak == 0 && !j.setup
 }
 
 // kill has a worker and all that it started end. It waits for nothing.

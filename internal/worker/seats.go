@@ -25,6 +25,8 @@ type waiter struct {
 	function string
 	need     Need       // of GPUs
 	size     int        // bytes of its batch
+	fresh    bool       // it wants a worker that was never given a job, for itself
+	kept     *process   // then: one that gets no more jobs, to make room for such a worker
 	seat     chan *seat // takes one; nil: it waits in vain
 	err      error      // then: why
 }
@@ -90,10 +92,11 @@ func (e *Environment) Leave(pool Pool) {
 	}
 }
 
-// acquire returns a seat for a batch of a function: of the worker or the pool that has least to do.
-func (e *Environment) acquire(ctx context.Context, f *Function, size int) (*seat, error) {
+// acquire returns a seat for a batch of a function: of the worker or the pool that has least to do, or if fresh of a worker
+// that does this and nothing else, or of a pool that sees to it.
+func (e *Environment) acquire(ctx context.Context, f *Function, size int, fresh bool) (*seat, error) {
 	e.mu.Lock()
-	w := &waiter{function: f.use.Name, need: f.need, size: size, seat: make(chan *seat, 1)}
+	w := &waiter{function: f.use.Name, need: f.need, size: size, fresh: fresh, seat: make(chan *seat, 1)}
 	if err := e.hopeless(w); err != nil {
 		e.mu.Unlock()
 		return nil, err
@@ -135,29 +138,120 @@ func (e *Environment) hurry() {
 	}
 }
 
-// pump gives seats to those who wait longest. The caller has mu.
+// pump gives seats to those who wait longest, and new workers to those who want one first. The caller has mu.
 func (e *Environment) pump() {
-	e.waiting = slices.DeleteFunc(e.waiting, func(w *waiter) bool {
-		s := e.take(w)
-		if s != nil {
-			w.seat <- s
-		}
-		return s != nil
-	})
+	for _, fresh := range []bool{true, false} {
+		e.waiting = slices.DeleteFunc(e.waiting, func(w *waiter) bool {
+			if w.fresh != fresh {
+				return false
+			}
+			s := e.take(w)
+			if s != nil {
+				w.seat <- s
+			}
+			return s != nil
+		})
+	}
 }
 
-// take removes the best seat for a call, one of a worker here if a pool's is no better; nil if there is none. Of
-// workers that have as little to do it is the one that worked last, whose memory is in the processor's caches. Under
+// take removes the best seat for a call, one of a worker here if a pool's is no better; nil if there is none. Under
 // pressure one call at a time is with the workers here. The caller has mu.
 func (e *Environment) take(w *waiter) *seat {
 	best, least := -1, seatsEach
-	if e.taken == 0 || len(e.pressing) == 0 {
-		for i, s := range e.free {
-			if busy := s.process.busy(); s.process.need == w.need && (best < 0 || busy <= least) {
-				best, least = i, busy
-			}
+	here := e.taken == 0 || len(e.pressing) == 0
+	switch {
+	case here && w.fresh:
+		best, least = e.unused(w)
+	case here:
+		best, least = e.leastBusy(w)
+	}
+	s := e.takeFar(w, least)
+	switch {
+	case s != nil:
+	case best >= 0:
+		s = e.free[best]
+		e.free = slices.Delete(e.free, best, best+1)
+		if w.fresh {
+			e.free = slices.DeleteFunc(e.free, func(other *seat) bool {
+				if other.process == s.process {
+					s.beside = other
+				}
+				return other.process == s.process
+			})
+		}
+		e.taken++
+	case here && w.fresh:
+		e.makeRoom(w)
+	}
+	if s != nil {
+		e.unkeep(w)
+	}
+	return s
+}
+
+// leastBusy is the free seat of the worker that has least to do, and how much that is. Of several it is the one that worked
+// last, whose memory is in the processor's caches. The caller has mu.
+func (e *Environment) leastBusy(w *waiter) (best, least int) {
+	best, least = -1, seatsEach
+	for i, s := range e.free {
+		if s.process.need != w.need || s.process.kept {
+			continue
+		}
+		if busy := s.process.busy(); best < 0 || busy <= least {
+			best, least = i, busy
 		}
 	}
+	return best, least
+}
+
+// unused is a free seat of a worker that was never given a job. The caller has mu.
+func (e *Environment) unused(w *waiter) (at, busy int) {
+	at = slices.IndexFunc(e.free, func(s *seat) bool {
+		return s.process.need == w.need && !s.process.tried() && e.freeOf(s.process) == seatsEach
+	})
+	if at < 0 {
+		return at, seatsEach
+	}
+	return at, 0
+}
+
+func (e *Environment) freeOf(p *process) (n int) {
+	for _, s := range e.free {
+		if s.process == p {
+			n++
+		}
+	}
+	return n
+}
+
+// makeRoom has a worker get no more jobs, and ends it when it has none: a new one comes in its place. The caller has mu.
+func (e *Environment) makeRoom(w *waiter) {
+	if w.kept == nil || w.kept.ended() {
+		w.kept = nil
+		for _, s := range e.free {
+			if p := s.process; p.need == w.need && !p.kept && (w.kept == nil || e.freeOf(p) > e.freeOf(w.kept)) {
+				w.kept = p
+			}
+		}
+		if w.kept == nil {
+			return
+		}
+		w.kept.kept = true
+	}
+	if e.freeOf(w.kept) == seatsEach {
+		w.kept.renew("a row is to be tried in a new one")
+	}
+}
+
+// unkeep has the worker that a call has kept get jobs again, if it is there. The caller has mu.
+func (e *Environment) unkeep(w *waiter) {
+	if w.kept != nil {
+		w.kept.kept = false
+	}
+}
+
+// takeFar takes a seat of the pool that has least to do, less than the workers here; nil if there is none. The caller has mu.
+func (e *Environment) takeFar(w *waiter, least int) *seat {
 	var there *far
 	if e.away == 0 || e.away+w.size <= mostAway>>e.shift.Load() {
 		for _, f := range e.far {
@@ -166,24 +260,20 @@ func (e *Environment) take(w *waiter) *seat {
 			}
 		}
 	}
-	if there != nil {
-		there.taken++
-		e.away += w.size
-		return &seat{far: there, size: w.size}
-	}
-	if best < 0 {
+	if there == nil {
 		return nil
 	}
-	s := e.free[best]
-	e.free = slices.Delete(e.free, best, best+1)
-	e.taken++
-	return s
+	there.taken++
+	e.away += w.size
+	return &seat{far: there, size: w.size}
 }
 
 // unwait gives up a wait whose caller has gone, and the seat if it has come already.
 func (e *Environment) unwait(w *waiter) {
 	e.mu.Lock()
 	e.waiting = slices.DeleteFunc(e.waiting, func(other *waiter) bool { return other == w })
+	e.unkeep(w)
+	e.pump()
 	e.mu.Unlock()
 	select {
 	case s := <-w.seat:
@@ -209,13 +299,17 @@ func (e *Environment) release(s *seat) {
 		return
 	}
 	e.taken--
-	s.process.mu.Lock()
-	gone := s.process.gone
-	s.process.mu.Unlock()
-	if gone {
-		s.close()
+	both := []*seat{s}
+	if s.beside != nil {
+		both = append(both, s.beside)
+		s.beside = nil
+	}
+	if s.process.ended() {
+		for _, s := range both {
+			s.close()
+		}
 	} else {
-		e.free = append(e.free, s)
+		e.free = append(e.free, both...)
 	}
 	e.pump()
 }
@@ -223,7 +317,7 @@ func (e *Environment) release(s *seat) {
 // add offers the seats of a new worker: the first ones of all before second ones.
 func (e *Environment) add(p *process) {
 	p.release = e.release
-	p.settle()
+	p.settled(&Reply{Held: memoryOf(p.pid), Own: privateOf(p.pid)})
 	p.server.enter(p)
 	e.mu.Lock()
 	defer e.mu.Unlock()

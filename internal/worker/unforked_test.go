@@ -144,7 +144,7 @@ func TestUnforked(t *testing.T) {
 	if <-here.seat != nil || !errors.Is(here.err, syscall.EMFILE) {
 		t.Errorf("a call hears %v", here.err)
 	}
-	if _, err := e.acquire(t.Context(), &Function{env: e, use: Use{Name: "here"}}, 1); !errors.Is(err, syscall.EMFILE) {
+	if _, err := e.acquire(t.Context(), &Function{env: e, use: Use{Name: "here"}}, 1, false); !errors.Is(err, syscall.EMFILE) {
 		t.Errorf("a later call hears %v", err)
 	}
 	e.Leave(nowhere{})

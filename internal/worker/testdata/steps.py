@@ -151,6 +151,31 @@ def dies(text: str) -> str:
     return text
 
 
+@millrace.transform("map", output="text")
+class Spiky:
+    def __call__(self, text: str) -> str:
+        return dies(text)
+
+
+@millrace.transform("map", output="text")
+class SpikySetup:
+    def __init__(self) -> None:
+        dies("spike 200")
+
+    def __call__(self, text: str) -> str:
+        return text
+
+
+@millrace.transform("map", output="text")
+class Heavy:
+    def __init__(self) -> None:
+        self.model = np.ones(100 << 17)
+
+    def __call__(self, text: str) -> str:
+        time.sleep(0.01)
+        return text
+
+
 @millrace.transform
 def slow(text: str) -> str:
     time.sleep(0.05 if text.startswith("slow") else 0)
