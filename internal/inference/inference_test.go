@@ -318,7 +318,7 @@ func m0(text string) (n int64) {
 func TestForms(t *testing.T) {
 	values := []format.Value{
 		{Kind: format.String, Bytes: []byte(`a "b" <c>`)}, {Kind: format.Int, Int: 7}, {Kind: format.Null},
-		{Kind: format.List, List: []format.Value{{Kind: format.Bool, Int: 1}, {Kind: format.Float, Float: 0.5}}}, {Kind: format.Tokens, Tokens: []int32{1, 2}},
+		{Kind: format.List, List: []format.Value{{Kind: format.Bool, Int: 1}, {Kind: format.Float, Float: 0.5}}}, {Kind: format.Tokens, Tokens: []int32{1, 2}}, {Kind: format.Tokens},
 	}
 	for _, c := range []struct {
 		form string
@@ -329,6 +329,7 @@ func TestForms(t *testing.T) {
 		{`{"x": "{a}", "y": "{b}", "z": "{c?}", "l": "{d}", "t": "{e}"}`, 1, ""},
 		{`{"rows": [{"x": "{a}", "y": "{b}", "z": "{c?}", "l": "{d}", "t": "{e}", "k": [1, null]}], "model": "m"}`, 3,
 			`{"model":"m","rows":[{"k":[1,null],"l":[true,0.5],"t":[1,2],"x":"a \"b\" <c>","y":7,"z":null},{"k":[1,null],"l":[true,0.5],"t":[1,2],"x":"a \"b\" <c>","y":7,"z":null}]}`},
+		{`{"none": "{f}"}`, 1, `{"none":[]}`},
 		{`{"a": {"b": [["{a}"]]}}`, 2, `{"a":{"b":[["a \"b\" <c>"],["a \"b\" <c>"]]}}`},
 	} {
 		r, err := parseRequest(c.form, c.rows)

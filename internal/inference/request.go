@@ -310,7 +310,7 @@ func jsonValue(v *format.Value) (any, error) {
 	case format.Bool:
 		return v.Int != 0, nil
 	case format.Tokens:
-		return v.Tokens, nil
+		return append([]int32{}, v.Tokens...), nil // without any, JSON would say null of nil
 	}
 	list := make([]any, len(v.List))
 	for i := range v.List {

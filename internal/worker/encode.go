@@ -51,7 +51,7 @@ func (t Type) misfit(c *format.Column, i int) string {
 		kind == format.Int && t.Kind == format.Float,
 		kind == format.String && t.Kind == format.Bytes,
 		kind == format.Bytes && t.Kind == format.String && utf8.Valid(c.Bytes[at:at+size]),
-		kind == format.Tokens && t.Kind == format.List && t.Of.Kind == format.Int,
+		kind == format.Tokens && t.Kind == format.List && (size == 0 || t.Of.Kind == format.Int || t.Of.Kind == format.Float),
 		kind == format.Null && t.Nullable:
 		return ""
 	case c.Kinds[i]&format.AbsentKind != 0:

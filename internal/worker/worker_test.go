@@ -261,8 +261,10 @@ func TestValues(t *testing.T) {
 		row(3, format.Value{Kind: format.Bytes, Bytes: []byte("é")}, raw, integer(1<<62), real(-1e300), yes, ids(), list(str("")), list()),
 		format.Record{Row: 4, Err: fault.Userf("a bad line")},
 		row(5, str("a"), null, integer(1), real(1), yes, ids(), list(), list()),
+		row(8, str("a"), raw, integer(1), real(1), yes, list(), ids(), list(ids(), list(), ids(6))),
 		row(6, raw, raw, integer(1), real(1), yes, ids(), list(integer(1)), list()),
 		row(7, str("a"), raw, real(1), real(1), yes, list(integer(1<<40)), list(), list()),
+		row(9, str("a"), raw, integer(1), real(1), yes, ids(), ids(1), list()),
 	)
 	expect(t, called(t, function(t, e, "same"), in),
 		`0:1 "a" "\x00\xff" -5 0.5 1 [1 -2] ("x" "é") ((1 null) ())`,
@@ -270,8 +272,10 @@ func TestValues(t *testing.T) {
 		`2:3 "é" "\x00\xff" 4611686018427387904 -1e+300 1 [] ("") ()`,
 		`3:4 user a bad line`,
 		`4:5 user column "raw" is null, and the function wants bytes: annotate it Optional, or filter such records`,
-		`5:6 user column "text" is bytes that are not UTF-8, and the function wants string?`,
-		`6:7 user column "n" is float, and the function wants int?`,
+		`5:8 "a" "\x00\xff" 1 1 1 [] () (() () (6))`,
+		`6:6 user column "text" is bytes that are not UTF-8, and the function wants string?`,
+		`7:7 user column "n" is float, and the function wants int?`,
+		`8:9 user column "parts" is tokens, and the function wants list<string>`,
 	)
 }
 

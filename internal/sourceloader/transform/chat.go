@@ -192,7 +192,7 @@ func jsonValue(v *format.Value) (jinja.Value, error) {
 			list.Items = append(list.Items, item)
 		}
 		return list, nil
-	case format.Tokens: // any list of integers in JSON, and so an empty one
+	case format.Tokens: // a list of integers in JSON
 		list := &jinja.List{}
 		for _, token := range v.Tokens {
 			list.Items = append(list.Items, int64(token))

@@ -79,7 +79,7 @@ func needOf(c *Column) need {
 	case format.Tokens:
 		n.kinds, n.of = append(n.kinds, format.List), []format.Kind{format.Int}
 	case format.List:
-		if c.Element == format.Int || c.Element == format.Null {
+		if c.Element == format.Int || c.Element == format.Float || c.Element == format.Null {
 			n.kinds = append(n.kinds, format.Tokens)
 		}
 	}

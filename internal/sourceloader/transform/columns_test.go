@@ -58,6 +58,7 @@ func TestColumnsBetweenFunctions(t *testing.T) {
 		{Column{Kind: format.Int}, Column{Kind: format.Float}, true},
 		{Column{Kind: format.Float}, Column{Kind: format.Int}, false},
 		{Column{Kind: format.Tokens}, Column{Kind: format.List, Element: format.Int}, true},
+		{Column{Kind: format.Tokens}, Column{Kind: format.List, Element: format.Float}, true},
 		{Column{Kind: format.Tokens}, Column{Kind: format.List, Element: format.String}, false},
 		{Column{Kind: format.List, Element: format.Int}, Column{Kind: format.Tokens}, true},
 		{Column{Kind: format.Bool}, Column{}, true},

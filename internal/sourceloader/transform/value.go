@@ -38,6 +38,9 @@ func appendText(dst []byte, v *format.Value) ([]byte, error) {
 		}
 		return append(dst, v.Bytes...), nil
 	case format.Tokens:
+		if len(v.Tokens) == 0 {
+			return dst, nil // an empty list of whatever
+		}
 		return dst, fault.Userf("token ids are not text; use a tokens step for them")
 	case format.List:
 		for i := range v.List {

@@ -47,6 +47,20 @@ def same(
     return Row(text=text, raw=raw, n=n, x=x, yes=yes, ids=ids.copy(), parts=parts, deep=deep)
 
 
+class Said(TypedDict):
+    text: str
+
+
+@millrace.transform
+def lists(tags: list[str], scores: list[float], more: Optional[list[Optional[float]]]) -> Said:
+    return Said(text=f"{tags} {scores} {more}")
+
+
+@millrace.transform("filter")
+def tagged(tags: list[str]) -> bool:
+    return len(tags) > 0
+
+
 @millrace.transform("filter")
 def long(text: str) -> bool:
     return len(text) > 3

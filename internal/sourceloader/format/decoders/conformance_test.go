@@ -190,7 +190,7 @@ func TestValues(t *testing.T) {
 	}{
 		{text.Format{}, "/a.txt", []byte("a\nb"), []string{"path", "text"}, `0: "/a.txt" "a\nb"`},
 		{json.Lines{}, "/a.jsonl", []byte(lines), []string{"text", "n", "ids", "meta", "meta.lang"}, `0: "first" 1 tokens [1 2 -3] "{\"lang\":\"en\"}" "en"
-68: "zweite ü😀" 0x1.4p+01 tokens [] null null
+68: "zweite ü😀" 0x1.4p+01 [] null null
 134: error: /a.jsonl:5: (byte 134) the line is not valid JSON: it ends too soon: a string is open: fix the line
 151: error: /a.jsonl:6: (byte 151) the line is a JSON list, but a record is an object: {"text": ...}: fix the line
 169: error: /a.jsonl:7: (byte 169) the line is not valid JSON: at its byte 14, which is "\xff": it is not valid UTF-8: fix the line

@@ -24,7 +24,7 @@ import (
 // Go; \u escapes of lone surrogates become U+FFFD; a number without fraction
 // and exponent that fits in int64 is an Int, any other a Float; an object taken
 // whole is a String, its JSON text; a list of integers of 32 bits is Tokens,
-// any other a List.
+// any other a List, and so is an empty one, which may be a list of anything.
 type Reader struct {
 	scanner
 	paths  []fieldpath.Path
@@ -369,7 +369,7 @@ func (r *Reader) list(i int) (format.Value, int, string) {
 	return r.closeList(mark), i + 1, ""
 }
 
-// tokenList reads the checked list at i if it holds nothing but integers of 32 bits.
+// tokenList reads the checked list at i if it holds integers of 32 bits, and nothing else.
 func (r *Reader) tokenList(i int) (v format.Value, end int, ok bool) {
 	from := len(r.tokens)
 	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
@@ -387,5 +387,5 @@ func (r *Reader) tokenList(i int) (v format.Value, end int, ok bool) {
 		r.tokens = append(r.tokens, int32(n))
 		i = end
 	}
-	return format.Value{Kind: format.Tokens, Tokens: r.tokens[from:len(r.tokens):len(r.tokens)]}, i + 1, true
+	return format.Value{Kind: format.Tokens, Tokens: r.tokens[from:len(r.tokens):len(r.tokens)]}, i + 1, len(r.tokens) > from
 }

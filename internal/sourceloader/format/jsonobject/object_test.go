@@ -102,10 +102,11 @@ func TestStrings(t *testing.T) {
 }
 
 func TestPick(t *testing.T) {
-	doc := `{"a":{"b":[{"c":1},{"c":"x\n"},{}],"k.ey":true},"n":null,"dup":1,"dup":2,"e\u0073c":"\ud800|\ud83d\ude00|\u00e9","t":[1,2147483647,-2147483648],"w":[1,2147483648],"f":[1.5],"m":[[1],["a"],{"o":{}}],"":"empty"}`
+	doc := `{"a":{"b":[{"c":1},{"c":"x\n"},{}],"k.ey":true},"n":null,"dup":1,"dup":2,"e\u0073c":"\ud800|\ud83d\ude00|\u00e9","t":[1,2147483647,-2147483648],"w":[1,2147483648],"f":[1.5],"m":[[1],["a"],{"o":{}}],"z":[ ],"zs":[[],[1],[[]]],"":"empty"}`
 	for column, want := range map[string]string{
 		"a.b[].c": `[1 "x\n" <nil>]`, `a.k\.ey`: "true", "n": "<nil>", "n.x": "<nil>", "n[]": "<nil>", "dup": "2", "esc": "\"\ufffd|😀|é\"",
 		"t": "tokens [1 2147483647 -2147483648]", "w": "[1 2147483648]", "f": "[1.5]", "m": `[tokens [1] ["a"] "{\"o\":{}}"]`, "t[]": "[1 2147483647 -2147483648]",
+		"z": "[]", "zs": "[[] tokens [1] [[]]]", "zs[]": "[[] tokens [1] [[]]]",
 		"none": "<nil>", "a.none.x": "<nil>", "a.b[].c.d": "!", "t.x": "!", "a[]": "!", "dup.x": "!",
 	} {
 		reader, err := New([]string{column}, format.DefaultMaxElements)
