@@ -134,7 +134,7 @@ func TestLongList(t *testing.T) {
 	dir := folder(t, words("list.jsonl", "bad_records: skip")...)
 	put(t, dir, "list.jsonl", lines(50)+list+lines(50))
 	for _, verb := range []string{"run", "reference", "plan"} {
-		within(t, dir, 800, verb, "job.yaml").expect(t, exitUser, "list.jsonl:51:", "field text: it has more list elements than max_elements allows (1048576)", "larger max_elements")
+		within(t, dir, 800, verb, "job.yaml").expect(t, exitUser, "list.jsonl:51:", "field \"text\": it has more list elements than max_elements allows (1048576)", "larger max_elements")
 	}
 }
 
@@ -154,8 +154,8 @@ func TestLongListSkipped(t *testing.T) {
 		t.Errorf("without the long lists a run ends with %s, the reference with %s", got, reference)
 	}
 	check(t, []badInput{
-		{"element", words("a.json", "max_elements: 3"), map[string][]byte{"a.json": []byte(`[{"text": "a"}, {"text": ["a", "b", "c", "d"]}]`)}, []string{"element 1 (byte 16): field text: it has more list elements than max_elements allows (3)"}},
-		{"member", words("a.tar", "transforms: [text: \"{json.a}\", tokenize: bytes]", "max_elements: 3"), map[string][]byte{"a.tar": tarOfFiles(t, "1.json", `{"a": ["a", "b", "c", "d"]}`)}, []string{"sample 0 (1): field a: it has more list elements than max_elements allows (3)"}},
+		{"element", words("a.json", "max_elements: 3"), map[string][]byte{"a.json": []byte(`[{"text": "a"}, {"text": ["a", "b", "c", "d"]}]`)}, []string{"element 1 (byte 16): field \"text\": it has more list elements than max_elements allows (3)"}},
+		{"member", words("a.tar", "transforms: [text: \"{json.a}\", tokenize: bytes]", "max_elements: 3"), map[string][]byte{"a.tar": tarOfFiles(t, "1.json", `{"a": ["a", "b", "c", "d"]}`)}, []string{"sample 0 (1): the member .json: field \"a\": it has more list elements than max_elements allows (3)"}},
 		{"nonsense", words("words/*.jsonl", "max_elements: 2Gi"), nil, []string{"job.yaml:6: sources[0].max_elements", "at most 1073741824"}},
 	}, "run")
 }

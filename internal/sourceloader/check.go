@@ -59,6 +59,10 @@ func unread(chain *transform.Chain, err error) jobspec.Findings {
 			message += givenHint(missing, chain.Given(column))
 		}
 	}
+	if wrong, of := errors.AsType[*format.WrongPath](err); of {
+		column = slices.Index(chain.Columns(), wrong.Name)
+		ok = column >= 0
+	}
 	switch {
 	case !ok:
 		return failed("files", message, err)

@@ -31,6 +31,7 @@ func TestCheckNames(t *testing.T) {
 	var files store.Memory
 	files.Put("d/a.parquet", parquetFile(t))
 	files.Put("d/a.jsonl", []byte(`{"text": "x", "n": 1}`+"\n"))
+	files.Put("d/a.json", []byte(`[{"text": "x", "n": 1}]`+"\n"))
 	open := func(uint64, *jobspec.Source, int) (*transform.Function, error) {
 		return &transform.Function{
 			Name: "t:f", Kind: transform.MapFunction, In: []transform.Column{{Name: "text", Kind: format.String}},
@@ -50,6 +51,9 @@ func TestCheckNames(t *testing.T) {
 		{"a.jsonl", "filter: txt > 3", `warning transforms[0].filter: the first record has no field "txt"; did you mean "text"? (its fields are n, text)`},
 		{"a.jsonl", "filter: scor > 3, " + python, ""}, // where no other name is near, records may have it now and then
 		{"a.jsonl", python + ", text: '{scor?}{text}'", ""},
+		{"a.jsonl", python + ", filter: text.len > 3", `transforms[1].filter: *source "s": /d/a.jsonl:1: (byte 0) field "text.len": "text" is a string and has no field "len": correct the name in the spec, or fix the record; to leave such records out, set bad_records.policy: skip`},
+		{"a.json", "filter: n > 0, text: '{text[].x}'", `transforms[1].text: *source "s": /d/a.json: element 0 (byte 1): field "text[].x": "text" is a string and no list: correct the name in the spec, or fix the record; to leave`},
+		{"a.jsonl", "filter: n > 0 keep n.x", `keep: *field "n.x": "n" is a number and has no field "x"`},
 	} {
 		steps, keep, _ := strings.Cut(c.steps, " keep ")
 		job, findings := jobspec.Parse("j.yaml", []byte("name: j\nsources: [{name: s, files: /d/"+c.file+", keep: ["+keep+"], transforms: ["+steps+", tokenize: bytes]}]\nbatch: {sequence_length: 16, sequences: 1}\n"), "/")

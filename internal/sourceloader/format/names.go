@@ -36,6 +36,14 @@ func (m *MissingColumn) Error() string {
 	return fmt.Sprintf("there is no column %q; the file has %s", m.Name, ListNames(m.Have))
 }
 
+// WrongPath is the error of a record in which a value on the path of a column is of another kind than the path says.
+type WrongPath struct {
+	Name string // of the column
+	Why  string // and what to do
+}
+
+func (w *WrongPath) Error() string { return w.Why }
+
 // ListNames joins names for a message, the first 24 of them.
 func ListNames(names []string) string {
 	if more := len(names) - maxListedColumns; more > 0 {

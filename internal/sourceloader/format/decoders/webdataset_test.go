@@ -47,7 +47,7 @@ func TestWebDatasetEdges(t *testing.T) {
 		{"JSON by path", tarOf([]member{{"1.json", `{"a":{"json":2}}`}, {"1.meta.json", `{"a":3}`}, {"2.json", `{`}, {"3.json", `{"a":1}`}}),
 			[]string{"json.a.json", "meta.json.a"},
 			"0: 2 3\n1: error: /a.tar: sample 1 (2): the member .json is not valid JSON: it ends too soon: a key in double quotes is expected here\n" +
-				"2: error: /a.tar: sample 2 (3): the member .json is field a.json: an object with \"json\" is wanted, not a number"},
+				"2: error: /a.tar: sample 2 (3): the member .json: field \"a.json\": \"a\" is a number and has no field \"json\": correct the name in the spec, or fix the record"},
 		{"no samples", tarOf([]member{{"d/", ""}, {"README", "x"}, {".hidden.txt", "x"}}), []string{"txt"},
 			"user: chunk 0: /a.tar: none of its 2 files is named like a sample: key.extension (such as 000017.txt)"},
 		{"no members", tarOf(nil), []string{"txt"}, ""},

@@ -156,8 +156,8 @@ func (r *reader) value(c *members.Column) (v format.Value, bad, err error) {
 	case c.JSON != nil:
 		values, problem := c.JSON.Read(data)
 		if problem != "" {
-			if tooMany := c.JSON.TooMany(); tooMany != nil {
-				return v, fault.Userf("%s: %w", file, tooMany), nil
+			if field := c.JSON.Field(); field != nil {
+				return v, fault.Userf("%s: %w", file, field), nil
 			}
 			return v, fault.Userf("%s is %s", file, problem), nil
 		}

@@ -170,11 +170,11 @@ func (a *elements) Next() (*format.Record, error) {
 		}
 		a.rec = format.Record{Row: a.row, Lacks: a.lacks}
 		values, problem := a.objects.Read(data)
-		switch tooMany := a.objects.TooMany(); {
+		switch field := a.objects.Field(); {
 		case problem == "":
 			a.rec.Values = values
-		case tooMany != nil:
-			a.rec.Err = fault.Userf("%s: element %d (byte %d): %w", a.uri, a.row, a.off, tooMany)
+		case field != nil:
+			a.rec.Err = fault.Userf("%s: element %d (byte %d): %w", a.uri, a.row, a.off, field)
 		default:
 			a.rec.Err = fault.Userf("%s: element %d (byte %d) is %s: fix it", a.uri, a.row, a.off, problem)
 		}

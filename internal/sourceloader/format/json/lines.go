@@ -217,8 +217,8 @@ func (l *lines) bad(off int64, line []byte, problem string) (record, failure err
 	if err != nil {
 		return nil, err
 	}
-	if tooMany := l.objects.TooMany(); tooMany != nil {
-		return fault.Userf("%s:%d: (byte %d) %w", l.uri, above+l.count, off, tooMany), nil
+	if field := l.objects.Field(); field != nil {
+		return fault.Userf("%s:%d: (byte %d) %w", l.uri, above+l.count, off, field), nil
 	}
 	return fault.Userf("%s:%d: (byte %d) the line is %s: fix the line", l.uri, above+l.count, off, problem), nil
 }

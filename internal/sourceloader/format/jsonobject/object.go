@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 )
@@ -36,9 +37,9 @@ type Reader struct {
 	lists  []format.Value // scratch of finished lists
 	open   []format.Value // elements of the lists being read
 
-	limit   int   // elements of the lists in one field
-	left    int   // of them, for the field being read
-	tooMany error // format.ErrTooMany, if that is what is wrong with the object
+	limit int   // elements of the lists in one field
+	left  int   // of them, for the field being read
+	field error // what is wrong with a field
 }
 
 // Places of values that are looked for no more.
@@ -88,9 +89,9 @@ func (r *Reader) Held() int64 {
 	return int64(cap(r.text) + 4*cap(r.tokens) + format.ValueBytes*values + cap(r.nest))
 }
 
-// TooMany is format.ErrTooMany with the field's name, if that is what is wrong with
-// the object that was read last.
-func (r *Reader) TooMany() error { return r.tooMany }
+// Field is the error of class fault.User of a field of the object that was read last, with its
+// name, such as format.ErrTooMany or a format.WrongPath; nil if the object itself is wrong, or nothing.
+func (r *Reader) Field() error { return r.field }
 
 // Scan checks the JSON value that data begins with. It returns the index after it,
 // or -1 and what is wrong; short says that more data could make it right.
@@ -107,7 +108,7 @@ func (r *Reader) Scan(data []byte) (end int, short bool, problem string) {
 func (r *Reader) Read(data []byte) (values []format.Value, problem string) {
 	r.data, r.nest = data, r.nest[:0]
 	r.text, r.tokens, r.lists, r.open = r.text[:0], r.tokens[:0], r.lists[:0], r.open[:0]
-	r.tooMany = nil
+	r.field = nil
 	start := r.space(0)
 	end := r.top(start)
 	if end >= 0 {
@@ -129,11 +130,10 @@ func (r *Reader) Read(data []byte) (values []format.Value, problem string) {
 		case taken:
 		default:
 			r.left = r.limit
-			if r.values[i], problem = r.pick(at, path[1:]); problem != "" {
-				if r.tooMany != nil {
-					r.tooMany = fmt.Errorf("field %s: %w", path, r.tooMany)
-				}
-				return nil, fmt.Sprintf("field %s: %s", path, problem)
+			var err error
+			if r.values[i], err = r.pick(at, path, 1); err != nil {
+				r.field = fault.Userf("field %q: %w", path, err)
+				return nil, r.field.Error()
 			}
 		}
 	}
@@ -217,35 +217,55 @@ func (r *Reader) keyAt(i int) []byte {
 	return key.Bytes
 }
 
-// pick follows steps from the checked value at i and reads what is there. null
-// and what is absent are Null; another kind than the path says is a problem.
-func (r *Reader) pick(i int, steps fieldpath.Path) (v format.Value, problem string) {
-	if len(steps) == 0 {
-		v, _, problem = r.read1(i)
-		return v, problem
+// pick follows a path from the checked value at i, which is that of the steps before step, and reads what
+// is there. null and what is absent are Null; another kind than the path says is an error.
+func (r *Reader) pick(i int, path fieldpath.Path, step int) (v format.Value, err error) {
+	if step == len(path) {
+		v, _, err = r.read1(i)
+		return v, err
 	}
-	step, rest := steps[0], steps[1:]
 	switch c := r.data[i]; {
 	case c == 'n':
-		return format.Value{}, ""
-	case step.Each && c != '[':
-		return format.Value{}, fmt.Sprintf("a list is wanted before [], not a %s", jsonKind(c))
-	case step.Each:
-		return r.pickEach(i, rest)
-	case c != '{':
-		return format.Value{}, fmt.Sprintf("an object with %q is wanted, not a %s", step.Key, jsonKind(c))
+		return format.Value{}, nil
+	case path[step].Each && c == '[':
+		return r.pickEach(i, path, step+1)
+	case path[step].Each || c != '{':
+		return format.Value{}, wrongPath(path, step, c)
 	}
 	at := -1
 	r.members(i, func(key []byte, value int) int {
-		if string(key) == step.Key {
+		if string(key) == path[step].Key {
 			at = value
 		}
 		return r.value(value)
 	})
 	if at < 0 {
-		return format.Value{Absent: true}, ""
+		return format.Value{Absent: true}, nil
 	}
-	return r.pick(at, rest)
+	return r.pick(at, path, step+1)
+}
+
+// wrongPath is the error of a path whose next step does not go through a value, which begins with c.
+func wrongPath(path fieldpath.Path, step int, c byte) error {
+	const remedy = "correct the name in the spec, or fix the record"
+	what, kind := fmt.Sprintf("%q", path[:step]), "a "+jsonKind(c)
+	if path[step-1].Each {
+		what = fmt.Sprintf("an element of %q", path[:step-1])
+	}
+	if c == '{' {
+		kind = "an object"
+	}
+	w := &format.WrongPath{Name: path.String()}
+	switch {
+	case path[step].Each:
+		w.Why = fmt.Sprintf("%s is %s and no list: %s", what, kind, remedy)
+	case c == '[':
+		through := slices.Insert(slices.Clone(path), step, fieldpath.Step{Each: true})
+		w.Why = fmt.Sprintf("%s is a list: write %q in the spec, or fix the record", what, through)
+	default:
+		w.Why = fmt.Sprintf("%s is %s and has no field %q: %s", what, kind, path[step].Key, remedy)
+	}
+	return w
 }
 
 // Lacks is Record.Lacks for the object that was read last.
@@ -280,15 +300,15 @@ func (r *Reader) missing(i int, steps fieldpath.Path) (key string, has []string)
 	return r.missing(at, steps[1:])
 }
 
-func (r *Reader) pickEach(i int, rest fieldpath.Path) (format.Value, string) {
+func (r *Reader) pickEach(i int, path fieldpath.Path, step int) (format.Value, error) {
 	mark, absent := len(r.open), false
 	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
-		if problem := r.element(); problem != "" {
-			return format.Value{}, problem
+		if err := r.element(); err != nil {
+			return format.Value{}, err
 		}
-		v, problem := r.pick(i, rest)
-		if problem != "" {
-			return format.Value{}, problem
+		v, err := r.pick(i, path, step)
+		if err != nil {
+			return format.Value{}, err
 		}
 		r.open = append(r.open, v)
 		absent = absent || v.Absent
@@ -296,19 +316,18 @@ func (r *Reader) pickEach(i int, rest fieldpath.Path) (format.Value, string) {
 	}
 	list := r.closeList(mark)
 	list.Absent = absent
-	return list, ""
+	return list, nil
 }
 
 // element counts one of a list before memory is taken for it.
-func (r *Reader) element() (problem string) {
+func (r *Reader) element() error {
 	if r.left--; r.left < 0 {
-		r.tooMany = format.TooMany(r.limit)
-		return r.tooMany.Error()
+		return format.TooMany(r.limit)
 	}
 	if len(r.open) == cap(r.open) { // double it: what append grew from would be garbage several times as large
 		r.open = slices.Grow(r.open, min(len(r.open), r.left)+1)
 	}
-	return ""
+	return nil
 }
 
 // nextElement steps from the end of an element to the next, or to the bracket.
@@ -328,45 +347,45 @@ func (r *Reader) closeList(mark int) format.Value {
 }
 
 // read1 reads the one checked value at i, whole, and returns where it ends.
-func (r *Reader) read1(i int) (v format.Value, end int, problem string) {
+func (r *Reader) read1(i int) (v format.Value, end int, err error) {
 	switch r.data[i] {
 	case '{':
 		end = r.value(i)
-		return format.Value{Kind: format.String, Bytes: r.data[i:end]}, end, ""
+		return format.Value{Kind: format.String, Bytes: r.data[i:end]}, end, nil
 	case '"':
 		v, end = r.stringAt(i)
-		return v, end, ""
+		return v, end, nil
 	case '[':
 		return r.list(i)
 	case 't':
-		return format.Value{Kind: format.Bool, Int: 1}, i + len("true"), ""
+		return format.Value{Kind: format.Bool, Int: 1}, i + len("true"), nil
 	case 'f':
-		return format.Value{Kind: format.Bool}, i + len("false"), ""
+		return format.Value{Kind: format.Bool}, i + len("false"), nil
 	case 'n':
-		return format.Value{}, i + len("null"), ""
+		return format.Value{}, i + len("null"), nil
 	}
 	end = r.number(i)
-	v, problem = numberOf(r.data[i:end])
-	return v, end, problem
+	v, err = numberOf(r.data[i:end])
+	return v, end, err
 }
 
-func (r *Reader) list(i int) (format.Value, int, string) {
+func (r *Reader) list(i int) (format.Value, int, error) {
 	if v, end, ok := r.tokenList(i); ok {
-		return v, end, ""
+		return v, end, nil
 	}
 	mark := len(r.open)
 	for i = r.space(i + 1); r.data[i] != ']'; i = r.nextElement(i) {
-		if problem := r.element(); problem != "" {
-			return format.Value{}, 0, problem
+		if err := r.element(); err != nil {
+			return format.Value{}, 0, err
 		}
-		v, end, problem := r.read1(i)
-		if problem != "" {
-			return format.Value{}, 0, problem
+		v, end, err := r.read1(i)
+		if err != nil {
+			return format.Value{}, 0, err
 		}
 		r.open = append(r.open, v)
 		i = end
 	}
-	return r.closeList(mark), i + 1, ""
+	return r.closeList(mark), i + 1, nil
 }
 
 // tokenList reads the checked list at i if it holds integers of 32 bits, and nothing else.

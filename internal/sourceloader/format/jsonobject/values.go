@@ -91,15 +91,15 @@ func hex4(s []byte) rune {
 }
 
 // numberOf reads a checked JSON number.
-func numberOf(s []byte) (format.Value, string) {
+func numberOf(s []byte) (format.Value, error) {
 	if n, ok := parseInt(s); ok {
-		return format.Value{Kind: format.Int, Int: n}, ""
+		return format.Value{Kind: format.Int, Int: n}, nil
 	}
 	f, err := strconv.ParseFloat(string(s), 64)
 	if err != nil || math.IsInf(f, 0) {
-		return format.Value{}, fmt.Sprintf("the number %s is beyond a 64-bit float", clipped(s))
+		return format.Value{}, fmt.Errorf("the number %s is beyond a 64-bit float: fix the record", clipped(s))
 	}
-	return format.Value{Kind: format.Float, Float: f}, ""
+	return format.Value{Kind: format.Float, Float: f}, nil
 }
 
 // parseInt reads a checked JSON number that has no fraction and no exponent.

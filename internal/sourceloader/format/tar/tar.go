@@ -183,8 +183,8 @@ func (r *reader) record(row int64) *format.Record {
 		r.rec.Values = values
 	case s.long != "":
 		r.rec.Err = format.TooLong(s.limit, "%s: sample %d (%s): the member %s is", r.uri, row, s.key, s.long)
-	case s.tooMany != nil:
-		r.rec.Err = fault.Userf("%s: sample %d (%s): %w", r.uri, row, s.key, s.tooMany)
+	case s.field != nil:
+		r.rec.Err = fault.Userf("%s: sample %d (%s): %w", r.uri, row, s.key, s.field)
 	default:
 		r.rec.Err = fault.Userf("%s: sample %d (%s): %s", r.uri, row, s.key, problem)
 	}
@@ -277,7 +277,7 @@ type sample struct {
 	has     []string // extensions of its members
 	begun   bool
 	problem string // the first one
-	tooMany error  // format.ErrTooMany, if a member has that
+	field   error  // the same, if it is a field of a JSON member
 	long    string // the first member that is too long
 }
 
@@ -290,7 +290,7 @@ type member struct {
 }
 
 func (s *sample) begin(key string) {
-	s.key, s.begun, s.problem, s.long, s.tooMany, s.has = key, true, "", "", nil, s.has[:0]
+	s.key, s.begun, s.problem, s.long, s.field, s.has = key, true, "", "", nil, s.has[:0]
 	for _, m := range s.wanted {
 		m.here = false
 	}
@@ -388,8 +388,8 @@ func (s *sample) value(column members.Column) format.Value {
 		values, problem := column.JSON.Read(m.data)
 		if problem != "" {
 			s.blame("the member .%s is %s", m.ext, problem)
-			if s.tooMany == nil {
-				s.tooMany = column.JSON.TooMany()
+			if field := column.JSON.Field(); field != nil {
+				s.field = fault.Userf("the member .%s: %w", m.ext, field)
 			}
 			return format.Value{}
 		}
