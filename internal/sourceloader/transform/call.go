@@ -105,8 +105,11 @@ func (p *passage) cut(end int) {
 	p.done, _ = slices.BinarySearch(p.origins, int32(end))
 }
 
-// callOperator is that of steps which a model server answers.
-var callOperator = (*jobspec.Call)(nil).Operator()
+// The operators of steps whose columns the job spec decides: those of functions, and those which a model server answers.
+var (
+	pythonOperator = (*jobspec.Python)(nil).Operator()
+	callOperator   = (*jobspec.Call)(nil).Operator()
+)
 
 // failed is the error of a call, for which no record is to blame.
 func (c *call) failed(err error) error {

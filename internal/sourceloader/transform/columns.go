@@ -36,7 +36,7 @@ func (c *compiler) takes(path string, n need) error {
 	}
 	for at := len(c.chain.runs) - 2; at >= 0; at-- {
 		f := c.chain.runs[at].after
-		i := indexOf(f.Out, path)
+		i := f.gives(path)
 		if i < 0 {
 			continue
 		}

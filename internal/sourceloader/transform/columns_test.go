@@ -78,3 +78,63 @@ func TestColumnsBetweenFunctions(t *testing.T) {
 		}
 	}
 }
+
+// TestColumnsWithin: a column that a function gave is there behind one that gives the column on its path, and each element
+// of a list that is given is the list. Of a column that was replaced nothing else can be named.
+func TestColumnsWithin(t *testing.T) {
+	mp4 := Column{Name: "mp4", Kind: format.Bytes, Null: true}
+	probe := Function{Name: "mp4", Kind: MapFunction, In: []Column{mp4}, Out: []Column{{Name: "mp4.seconds", Kind: format.Float}},
+		Caller: rows(func(in []format.Value) ([][]format.Value, error) {
+			return [][]format.Value{{floatOf(float64(len(in[0].Bytes)))}}, nil
+		})}
+	frames := Function{Name: "mp4", Kind: MapFunction, In: []Column{mp4}, Out: []Column{mp4}, Caller: rows(func([]format.Value) ([][]format.Value, error) {
+		return [][]format.Value{{bytesOf("array")}}, nil
+	})}
+	shared := NewShared(1, func(seed uint64, src *jobspec.Source, step int) (*Function, error) {
+		var f Function
+		switch src.Transforms[step].(type) {
+		case *jobspec.Probe:
+			f = probe
+		case *jobspec.Frames:
+			f = frames
+		default:
+			return opened(seed, src, step)
+		}
+		return &f, nil
+	})
+	type steps = []jobspec.Transform
+	measure, replace := &jobspec.Probe{Column: "mp4"}, &jobspec.Frames{Pixels: jobspec.Pixels{Column: "mp4"}}
+	for _, c := range []struct {
+		steps steps
+		want  string
+	}{
+		{steps{measure, replace, text("{mp4.seconds} s of {mp4}")}, "5 s of array"},
+		{steps{measure, replace, python("upper"), replace, text("{mp4.seconds} s of {text}")}, "5 s of AB"},
+		{steps{replace, measure, text("{mp4.seconds} s")}, "5 s"},
+		{steps{python("ids"), text("{ids[]}|{ids}")}, "97\n98|97\n98"},
+		{steps{python("ids"), ids("ids[]")}, "ab"},
+		{steps{measure, replace, text("{mp4.fps}")}, `transforms[2].text: column "mp4.fps" is inside of "mp4", in whose place transforms[1].frames puts something else: only a step before that one, such as text, can take it`},
+		{steps{measure, replace, text("{mp4.second}")}, `can take it; did you mean "mp4.seconds"?`},
+		{steps{python("ids"), text("{ids[][]}")}, `column "ids[][]" is inside of "ids", which transforms[0].python (function ids) gives: `},
+		{steps{python("words"), text("{at[]}")}, `column "at[]" is inside of "at"`},
+	} {
+		if _, of := c.steps[len(c.steps)-1].(jobspec.Tokens); !of {
+			c.steps = append(c.steps, tokenizeBytes)
+		}
+		got := ""
+		chain, err := Compile(jobspec.Source{Name: "s", Transforms: c.steps}, 100, shared)
+		if err == nil {
+			var samples []Sample
+			samples, _, err = collect(chain.Worker(), recordFor(chain, 1, columns{"text": stringOf("ab"), "mp4": bytesOf("video")}))
+			for _, s := range samples {
+				got += textOf(s.Tokens)
+			}
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want && (err == nil || !strings.Contains(got, c.want)) {
+			t.Errorf("%v: %s, want %s", c.steps, got, c.want)
+		}
+	}
+}

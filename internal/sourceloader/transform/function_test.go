@@ -322,7 +322,7 @@ func TestFunctionsCompile(t *testing.T) {
 		"unknown":        {steps: steps{python("none"), tokenizeBytes}, shared: NewShared(0, opened), want: "there is no function none"},
 		"after tokens":   {steps: steps{tokenizeBytes, python("upper")}, shared: NewShared(0, opened), want: "transforms[1].python: a python step comes before the tokens are made"},
 		"no tokens":      {steps: steps{python("upper")}, shared: NewShared(0, opened), want: "no step makes tokens"},
-		"inside":         {steps: steps{python("ids"), text("{ids[].x}"), tokenizeBytes}, shared: NewShared(0, opened), want: `column "ids[].x" is inside of "ids", which ids gives`},
+		"inside":         {steps: steps{python("ids"), text("{ids[].x}"), tokenizeBytes}, shared: NewShared(0, opened), want: `column "ids[].x" is inside of "ids", which transforms[0].python (function ids) gives: only a step before that one can take it; or have the function give "ids[].x" itself`},
 		"path":           {steps: steps{python("f"), tokenizeBytes}, f: Function{Kind: MapFunction, In: []Column{{Name: "a..b"}}, Out: []Column{textColumn}}, want: `column "a..b": `},
 		"twice":          {steps: steps{python("f"), tokenizeBytes}, f: Function{Kind: MapFunction, Out: []Column{textColumn, textColumn}}, want: `gives column "text" twice`},
 		"nothing":        {steps: steps{python("f"), tokenizeBytes}, f: Function{Kind: MapFunction}, want: "gives no column"},

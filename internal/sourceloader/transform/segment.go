@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-data/millrace/internal/didyoumean"
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/fieldpath"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -219,13 +220,13 @@ func (c *compiler) supply(at int, path string) (origin int, err error) {
 	}
 	before := &c.chain.runs[at-1]
 	f := before.after
-	if given := indexOf(f.Out, path); given >= 0 {
+	if given := f.gives(path); given >= 0 {
 		f.sides = append(f.sides, format.Side{Right: true, Column: given})
 		return -1, nil
 	}
-	for _, out := range f.Out {
-		if rest, in := strings.CutPrefix(path, out.Name); in && path != textState && (rest[0] == '.' || rest[0] == '[') {
-			return 0, fault.Userf("column %q is inside of %q, which %s gives: nothing is known of what is in it; have the function give the column itself", path, out.Name, f.Name)
+	if !slices.Contains(before.given, path) {
+		if err := f.hides(path, before.given); err != nil {
+			return 0, err
 		}
 	}
 	place, err := c.output(at-1, path, false)
@@ -237,4 +238,37 @@ func (c *compiler) supply(at int, path string) (origin int, err error) {
 		return before.reader[column], nil
 	}
 	return -1, nil
+}
+
+// gives returns the place of the column of a path among those that the function gives, -1 if it is none of them. Each
+// element of a list is the list.
+func (c *call) gives(path string) int {
+	if given := indexOf(c.Out, path); given >= 0 {
+		return given
+	}
+	list, each := strings.CutSuffix(path, "[]")
+	if given := indexOf(c.Out, list); each && given >= 0 && c.Out[given].Kind == format.List {
+		return given
+	}
+	return -1
+}
+
+// hides returns an error of class fault.User if a path leads into a column that the function gives. given are the columns that
+// functions before it give.
+func (c *call) hides(path string, given []string) error {
+	hint := ""
+	if near := didyoumean.Nearest(path, given); near != "" {
+		hint = fmt.Sprintf("; did you mean %q?", near)
+	}
+	for _, out := range c.Out {
+		rest, in := strings.CutPrefix(path, out.Name)
+		switch {
+		case !in || path == textState || rest[0] != '.' && rest[0] != '[':
+		case c.Operator == pythonOperator || c.Operator == callOperator:
+			return fault.Userf("column %q is inside of %q, which %s (function %s) gives: only a step before that one can take it; or have the function give %[1]q itself%s", path, out.Name, c.label, c.Name, hint)
+		default:
+			return fault.Userf("column %q is inside of %q, in whose place %s puts something else: only a step before that one, such as text, can take it%s", path, out.Name, c.label, hint)
+		}
+	}
+	return nil
 }
