@@ -3,6 +3,7 @@ package preview
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/control"
@@ -61,8 +62,30 @@ func (f *finder) probe(ctx context.Context, st store.Store, src *sourceloader.So
 	}
 	if err != nil {
 		f.ends(err)
-	} else if p.Kept == 0 && p.Bad+p.Lacked == 0 {
-		f.find("", true, fmt.Sprintf("the first %s give no sample: %d are filtered out, %d too long, %d empty", Count(int64(p.Records), "record"), p.Filtered, p.Dropped, p.Empty), "")
+		return
+	}
+	f.lost(p)
+}
+
+// lost tells of records that gave no sample, be they too long or without a token; filtered ones are meant, unless
+// all are.
+func (f *finder) lost(p *sourceloader.Probe) {
+	said := fmt.Sprintf("%d too long, %d empty", p.Dropped, p.Empty)
+	var remedy []string
+	switch {
+	case p.Dropped > 0 && f.spec.Long.Rule == "drop":
+		remedy = append(remedy, "write long: split or truncate, or a larger batch.sequence_length")
+	case p.Dropped > 0: // images and sounds are never cut
+		remedy = append(remedy, "write a larger batch.sequence_length, or fewer tokens for an image (max_pixels) or a sound")
+	}
+	if p.Empty > 0 {
+		remedy = append(remedy, "mend the records without a token, or leave them out by a filter")
+	}
+	switch {
+	case p.Kept == 0 && p.Bad+p.Lacked == 0:
+		f.find("", true, fmt.Sprintf("the first %s give no sample: %d are filtered out, %s", Count(int64(p.Records), "record"), p.Filtered, said), strings.Join(remedy, "; "))
+	case len(remedy) > 0:
+		f.find("", true, fmt.Sprintf("%d of the first %s give no sample: %s", p.Dropped+p.Empty, Count(int64(p.Records), "record"), said), strings.Join(remedy, "; "))
 	}
 }
 
