@@ -107,10 +107,18 @@ func (c *previewCmd) printRow(documents []preview.Document, room int32) {
 		if text := documents[i].Text; text != nil {
 			fmt.Fprintf(stdout, "  %s  %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), shownText(*text, 6*c.Tokens))
 		}
-		if loss := documents[i].LossTexts; loss != nil {
-			fmt.Fprintf(stdout, "  %s  loss on %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), shownParts(loss, 6*c.Tokens))
+		if loss := lossShown(&documents[i], 6*c.Tokens); loss != "" {
+			fmt.Fprintf(stdout, "  %s  loss on %s\n", strings.Repeat(" ", len(fmt.Sprint(documents[i].Offset))), loss)
 		}
 	}
+}
+
+// lossShown is what of a document's text carries loss, "" if all of it does or there is no text.
+func lossShown(d *preview.Document, edge int) string {
+	if d.Text != nil && len(d.Masked) > 0 && d.LossTexts == nil {
+		return "nothing"
+	}
+	return shownParts(d.LossTexts, edge)
 }
 
 // shownIDs are the first and last ids of a document.

@@ -211,7 +211,7 @@ func (p *progress) reread() {
 func mib(bytes uint64) float64 { return float64(bytes) / (1 << 20) }
 
 // skips names the last bad record of each source that skipped some, and the fields that
-// records lack.
+// records lack, and the sources that nothing is learned from.
 func (p *progress) skips() {
 	for _, s := range p.status.Sources {
 		if s.Skipped > 0 {
@@ -219,6 +219,9 @@ func (p *progress) skips() {
 		}
 		for _, a := range s.Absent {
 			fmt.Fprintf(p.out, "%s: %s\n\n", s.Name, a)
+		}
+		if s.NoLoss != nil && s.NoLoss.All() {
+			fmt.Fprintf(p.out, "%s: %s\n\n", s.Name, s.NoLoss)
 		}
 	}
 }

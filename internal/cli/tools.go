@@ -32,7 +32,7 @@ func (*lintCmd) Help() string {
 	return "Needs no service and asks no model server: it checks the spec, compiles the steps of each source, lists its files and reads one record, " +
 		"which goes through the steps as far as the first call, to find what would stop a job at its start. " +
 		"With --read it puts the first N records of every source through its steps: fields that records lack, records that cannot be read, " +
-		"or that give no sample, are findings too. `millrace plan` reads all records. " +
+		"or that give no sample, and sources none of whose tokens carries loss are findings too. `millrace plan` reads all records. " +
 		"Each finding is one line on standard error, `file:line: field: what is wrong, what would be valid`. " +
 		"Warnings do not stop a job; any error is exit code 3, or 4 if all that is wrong is a store that is away. docs/jobspec.md describes all fields.\n\n" +
 		"Examples:\n  millrace lint job.yaml\n  millrace lint job.yaml --read 1000"

@@ -3,6 +3,7 @@ package preview
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/fault"
@@ -65,6 +66,7 @@ func (f *finder) probe(ctx context.Context, st store.Store, src *sourceloader.So
 		return
 	}
 	f.lost(p)
+	f.noLoss(p)
 }
 
 // lost tells of records that gave no sample, be they too long or without a token; filtered ones are meant, unless
@@ -87,6 +89,34 @@ func (f *finder) lost(p *sourceloader.Probe) {
 	case len(remedy) > 0:
 		f.find("", true, fmt.Sprintf("%d of the first %s give no sample: %s", p.Dropped+p.Empty, Count(int64(p.Records), "record"), said), strings.Join(remedy, "; "))
 	}
+}
+
+// noLoss tells of a source that nothing is learned from.
+func (f *finder) noLoss(p *sourceloader.Probe) {
+	count := control.NoLoss{Samples: p.NoLoss, Of: p.Samples}
+	if !count.All() {
+		return
+	}
+	field, message, remedy := "", count.String(), ""
+	for k, t := range f.spec.Transforms {
+		switch t := t.(type) {
+		case *jobspec.Chat:
+			field = "." + f.spec.StepField(k)
+			message += fmt.Sprintf("; train_on is %s, and the messages have the roles %s", t.TrainOn, strings.Join(p.Roles, ", "))
+			remedy = chatRemedy(p.Roles)
+		case jobspec.LossMask:
+			field, remedy = "."+f.spec.StepField(k), "correct the column: it has a 1 for each token that carries loss"
+		}
+	}
+	f.find(field, true, message, remedy)
+}
+
+// chatRemedy says how messages of some roles come to carry loss.
+func chatRemedy(roles []string) string {
+	if slices.Contains(roles, "assistant") {
+		return "look at the answers: they are empty, say themselves that they carry no loss, or long cuts them off"
+	}
+	return "rename the role of what the model is to write to assistant, by a python step, or give such messages a field loss, or write train_on: all"
 }
 
 // absent tells of the fields that records lack.

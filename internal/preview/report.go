@@ -76,7 +76,8 @@ type SourceReport struct {
 	Empty       int64   `json:"empty"`
 	Skipped     int64   `json:"skipped"`
 
-	Absent           []control.AbsentField `json:"absent_fields,omitempty"` // fields that some of the records read lack
+	Absent           []control.AbsentField `json:"absent_fields,omitempty"`        // fields that some of the records read lack
+	NoLoss           *control.NoLoss       `json:"samples_without_loss,omitempty"` // of which no token carries loss; nil: there are none
 	Samples          int64                 `json:"samples_read"`
 	SamplesPerSecond float64               `json:"samples_per_core_second"`
 }

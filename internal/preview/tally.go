@@ -190,7 +190,7 @@ func (t *tally) reportSources(r *Report) {
 			Name: src.Spec.Name, Files: len(src.Manifest.Files), Bytes: src.Manifest.Bytes(),
 			Drawn: x.drawn, Tokens: x.tokens, Documents: x.documents, Share: ratio(x.units, sum), FirstStep: x.first, ExhaustedAt: x.exhausted,
 			Filtered: u.Filtered, Dropped: u.Dropped, Empty: u.Empty, Skipped: u.Skipped, Samples: u.Samples,
-			Absent: t.job.core.Absent(i),
+			Absent: t.job.core.Absent(i), NoLoss: t.job.core.NoLoss(i),
 		}
 		if due > 0 {
 			s.Scheduled = x.due / due

@@ -96,6 +96,9 @@ func (s *SourceReport) warnings(ender string, warn func(format string, args ...a
 	for _, a := range s.Absent {
 		warn("source %q: %s", s.Name, a)
 	}
+	if s.NoLoss != nil && s.NoLoss.All() {
+		warn("source %q: %s", s.Name, s.NoLoss)
+	}
 	if lost := s.Dropped + s.Skipped; ratio(lost, lost+s.Samples) > warnLost {
 		warn("source %q loses %d of %d records: %d are too long, %d are bad", s.Name, lost, lost+s.Samples, s.Dropped, s.Skipped)
 	}

@@ -757,12 +757,13 @@ type BlockRead struct {
 	Images        []uint32               `protobuf:"varint,11,rep,packed,name=images,proto3" json:"images,omitempty"`                              // images of each sample; empty if the source has none
 	ImageHeight   []uint32               `protobuf:"varint,12,rep,packed,name=image_height,json=imageHeight,proto3" json:"image_height,omitempty"` // of each image, in patches
 	ImageWidth    []uint32               `protobuf:"varint,13,rep,packed,name=image_width,json=imageWidth,proto3" json:"image_width,omitempty"`
-	Bytes         uint64                 `protobuf:"varint,14,opt,name=bytes,proto3" json:"bytes,omitempty"`     // of the loader's memory that the block takes
-	Sum           uint64                 `protobuf:"fixed64,15,opt,name=sum,proto3" json:"sum,omitempty"`        // checksum of all samples and where they come from; 0: not told
-	Chunks        []*ChunkRead           `protobuf:"bytes,16,rep,name=chunks,proto3" json:"chunks,omitempty"`    // that the block was made of, in the order of reading
-	Records       uint64                 `protobuf:"varint,17,opt,name=records,proto3" json:"records,omitempty"` // records read, but for those that are no record of their format
-	Absent        []*AbsentField         `protobuf:"bytes,18,rep,name=absent,proto3" json:"absent,omitempty"`    // fields that some of them lack
-	More          bool                   `protobuf:"varint,19,opt,name=more,proto3" json:"more,omitempty"`       // the next message of the session goes on with the columns of this block
+	Bytes         uint64                 `protobuf:"varint,14,opt,name=bytes,proto3" json:"bytes,omitempty"`                 // of the loader's memory that the block takes
+	Sum           uint64                 `protobuf:"fixed64,15,opt,name=sum,proto3" json:"sum,omitempty"`                    // checksum of all samples and where they come from; 0: not told
+	Chunks        []*ChunkRead           `protobuf:"bytes,16,rep,name=chunks,proto3" json:"chunks,omitempty"`                // that the block was made of, in the order of reading
+	Records       uint64                 `protobuf:"varint,17,opt,name=records,proto3" json:"records,omitempty"`             // records read, but for those that are no record of their format
+	Absent        []*AbsentField         `protobuf:"bytes,18,rep,name=absent,proto3" json:"absent,omitempty"`                // fields that some of them lack
+	More          bool                   `protobuf:"varint,19,opt,name=more,proto3" json:"more,omitempty"`                   // the next message of the session goes on with the columns of this block
+	NoLoss        uint64                 `protobuf:"varint,20,opt,name=no_loss,json=noLoss,proto3" json:"no_loss,omitempty"` // samples of which no token carries loss
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -928,6 +929,13 @@ func (x *BlockRead) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+func (x *BlockRead) GetNoLoss() uint64 {
+	if x != nil {
+		return x.NoLoss
+	}
+	return 0
 }
 
 // ChunkRead is what one chunk gave, whichever epoch's block it is in.
@@ -8776,7 +8784,7 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n" +
 	"\x06chunks\x18\x03 \x01(\x04R\x06chunks\x12 \n" +
-	"\vfingerprint\x18\x04 \x01(\x06R\vfingerprint\"\xa3\x04\n" +
+	"\vfingerprint\x18\x04 \x01(\x06R\vfingerprint\"\xbc\x04\n" +
 	"\tBlockRead\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\rR\x06source\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x18\n" +
@@ -8799,7 +8807,8 @@ const file_proto_millrace_proto_rawDesc = "" +
 	"\x06chunks\x18\x10 \x03(\v2\x16.millrace.v1.ChunkReadR\x06chunks\x12\x18\n" +
 	"\arecords\x18\x11 \x01(\x04R\arecords\x120\n" +
 	"\x06absent\x18\x12 \x03(\v2\x18.millrace.v1.AbsentFieldR\x06absent\x12\x12\n" +
-	"\x04more\x18\x13 \x01(\bR\x04more\"I\n" +
+	"\x04more\x18\x13 \x01(\bR\x04more\x12\x17\n" +
+	"\ano_loss\x18\x14 \x01(\x04R\x06noLoss\"I\n" +
 	"\tChunkRead\x12\x14\n" +
 	"\x05chunk\x18\x01 \x01(\x04R\x05chunk\x12\x10\n" +
 	"\x03sum\x18\x02 \x01(\x06R\x03sum\x12\x14\n" +

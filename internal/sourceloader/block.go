@@ -46,6 +46,7 @@ type Block struct {
 	hasImages                bool // the source has an image step
 	hasMasks                 bool // its samples may have tokens without loss
 	Filtered, Dropped, Empty uint64
+	NoLoss                   uint64 // samples of which no token carries loss
 	Skips                    []Skip
 	Records                  uint64         // read, but for those that are no record of their format
 	Absent                   []Absent       // columns that some of them lack
@@ -120,7 +121,7 @@ func (b *Block) Report(source uint32, seq uint64) *pb.BlockRead {
 		Source: source, Seq: seq, Lengths: b.Lengths,
 		Filtered: b.Filtered, Dropped: b.Dropped, Empty: b.Empty, BansKnown: b.known, Bytes: uint64(b.Bytes()),
 		Sum: b.sum, Chunks: b.chunks,
-		Records: b.Records,
+		Records: b.Records, NoLoss: b.NoLoss,
 	}
 	for _, x := range b.Banned {
 		r.Banned, r.Bans = append(r.Banned, uint32(x.Index)), append(r.Bans, x.Ban)
@@ -389,6 +390,12 @@ func (r *reading) skip(rec *format.Record, err error) error {
 	return nil
 }
 
+func (b *Block) countLoss(s *transform.Sample) {
+	if s.NoLoss() {
+		b.NoLoss++
+	}
+}
+
 func (r *reading) sample(s *transform.Sample) error {
 	r.timing.sample(s)
 	if r.give != nil {
@@ -409,6 +416,7 @@ func (r *reading) sample(s *transform.Sample) error {
 	}
 	if b.hasMasks {
 		b.masked = append(b.masked, slices.Clone(s.Masked))
+		b.countLoss(s)
 	}
 	r.addImages(s)
 	r.addSum(s)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
@@ -13,11 +14,13 @@ import (
 
 // Probe is what the first records of a source, in the order of its files, came to.
 type Probe struct {
-	*Block        // without samples: what was counted
-	Kept   uint64 // records that gave a sample, or came to a call step that is Unasked
-	Lacked uint64 // records that cannot be used since they lack a field
-	Bad    uint64 // records that cannot be used for another reason
-	First  error  // what is wrong with the first of those; it names file and place
+	*Block           // without samples: what was counted
+	Kept    uint64   // records that gave a sample, or came to a call step that is Unasked
+	Samples uint64   // that these gave
+	Roles   []string // of the messages of conversations, the first few, in order of appearance
+	Lacked  uint64   // records that cannot be used since they lack a field
+	Bad     uint64   // records that cannot be used for another reason
+	First   error    // what is wrong with the first of those; it names file and place
 }
 
 // errProbed ends a reading that has enough.
@@ -26,7 +29,7 @@ var errProbed = errors.New("as many records as were asked for are read")
 // Probe reads the first n records as a block is read, whatever the source's policy for
 // bad records, and keeps no sample. An error is one that would stop a job that gets there.
 func (s *Source) Probe(ctx context.Context, st store.Store, n int64) (*Probe, error) {
-	p := &Probe{Block: &Block{}}
+	p := &Probe{Block: &Block{hasMasks: s.Spec.Masks()}}
 	r := &reading{source: s, worker: s.Chain.Worker(), block: p.Block}
 	left := n
 	record := func(rec *format.Record) error {
@@ -54,7 +57,8 @@ func (s *Source) Probe(ctx context.Context, st store.Store, n int64) (*Probe, er
 // take counts one record.
 func (p *Probe) take(ctx context.Context, r *reading, rec *format.Record) error {
 	r.count(rec)
-	outcome, err := r.worker.Apply(format.WithFile(ctx, r.file), rec, func(*transform.Sample) error { return nil })
+	outcome, err := r.worker.Apply(format.WithFile(ctx, r.file), rec, p.sample)
+	p.roles(r.worker.Roles())
 	column, lacks := transform.AbsentColumn(err)
 	switch {
 	case errors.Is(err, errUnasked):
@@ -74,4 +78,23 @@ func (p *Probe) take(ctx context.Context, r *reading, rec *format.Record) error 
 		r.outcome(outcome)
 	}
 	return nil
+}
+
+func (p *Probe) sample(s *transform.Sample) error {
+	p.Samples++
+	if p.hasMasks {
+		p.countLoss(s)
+	}
+	return nil
+}
+
+// fewRoles is how many roles of messages a probe names: more than any template knows.
+const fewRoles = 8
+
+func (p *Probe) roles(said []string) {
+	for _, role := range said {
+		if len(p.Roles) < fewRoles && !slices.Contains(p.Roles, role) {
+			p.Roles = append(p.Roles, role)
+		}
+	}
 }

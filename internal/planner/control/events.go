@@ -140,6 +140,7 @@ type BlockRead struct {
 	Records uint64
 	Skips   []Skip        // bad records, by the source's policy
 	Absent  []AbsentField // fields that some of the records lack
+	NoLoss  uint64        // samples of which no token carries loss
 	Sum     uint64        // checksum of the block; 0: not known
 	Chunks  []Chunk       // that the block was made of
 }

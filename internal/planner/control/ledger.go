@@ -20,6 +20,7 @@ type ledger struct {
 	bad                      map[int64][]Skip // by block, of those that are not released
 	lastSkip                 *Skip
 	fields                   fields
+	noLoss                   NoLoss
 }
 
 func newLedger() ledger {
@@ -84,6 +85,9 @@ func (c *Core) enterLedger(ev *BlockRead) bool {
 	led.skipped += len(ev.Skips)
 	for _, path := range led.fields.add(ev) {
 		c.emit(Note{Warn, "records lack a field that the source names; the status counts them", []any{"source", spec.Name, "field", path}})
+	}
+	if led.noLoss.add(ev) {
+		c.emit(Note{Warn, "no sample of the source that was read so far has a token that carries loss; the status counts them", []any{"source", spec.Name}})
 	}
 	for _, s := range ev.Skips {
 		c.emit(Note{Warn, "bad record skipped", []any{"source", spec.Name, "file", s.File, "row", s.Row, "reason", s.Reason}})
@@ -260,3 +264,38 @@ func nowhere(b *BlockRead) string {
 // Absent are the fields that source i names and records lack, of all blocks that were
 // read so far.
 func (c *Core) Absent(i int) []AbsentField { return c.sources.ledgers[i].fields.list() }
+
+// NoLoss counts the samples of a source of which no token carries loss.
+type NoLoss struct {
+	Samples uint64 `json:"samples"`
+	Of      uint64 `json:"of"` // samples read
+}
+
+// All says that the source has no other samples.
+func (s NoLoss) All() bool { return s.Of > 0 && s.Samples == s.Of }
+
+// String says so, for a person.
+func (s NoLoss) String() string {
+	if s.All() {
+		return fmt.Sprintf("none of the %d samples read has a token that carries loss: nothing is learned from them", s.Of)
+	}
+	return fmt.Sprintf("%d of the %d samples read have no token that carries loss", s.Samples, s.Of)
+}
+
+// add counts a block, and reports whether it is the first with samples, of which none has any.
+func (s *NoLoss) add(b *BlockRead) (first bool) {
+	first = s.Of == 0
+	s.Samples += b.NoLoss
+	s.Of += uint64(len(b.Block.Lengths))
+	return first && s.All()
+}
+
+// NoLoss are the samples of source i of which no token carries loss, of all blocks that were read so far; nil if there
+// are none.
+func (c *Core) NoLoss(i int) *NoLoss {
+	s := c.sources.ledgers[i].noLoss
+	if s.Samples == 0 {
+		return nil
+	}
+	return &s
+}

@@ -84,6 +84,7 @@ type SourceStatus struct {
 	LastSkip  string  `json:"last_skip,omitempty"`
 
 	Absent []AbsentField `json:"absent_fields,omitempty"`
+	NoLoss *NoLoss       `json:"samples_without_loss,omitempty"` // nil: there are none
 }
 
 // Planned is the number of steps planned so far.
@@ -279,7 +280,7 @@ func (c *Core) sourceStatus(i int) SourceStatus {
 	s := SourceStatus{
 		Name:     c.sources.specs[i].Name,
 		Filtered: uint64(led.filtered), Dropped: uint64(led.dropped), Empty: uint64(led.empty), Skipped: uint64(led.skipped),
-		Absent: led.fields.list(),
+		Absent: led.fields.list(), NoLoss: c.NoLoss(i),
 	}
 	if x := c.sources.indexed[i]; x != nil {
 		s.Files, s.Bytes = x.Files, x.Bytes

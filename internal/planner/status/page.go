@@ -67,17 +67,25 @@ func (s Service) String() string {
 			x.Tokens, x.Samples, x.Epoch, x.Lag, x.Filtered, x.Dropped, x.Empty, x.Skipped)
 	}
 	w.Flush()
-	for _, x := range s.Sources {
-		for _, a := range x.Absent {
-			fmt.Fprintf(&b, "source %s: %s\n", x.Name, a)
-		}
-	}
+	s.warnings(&b)
 	s.members(w)
 	s.stages(w)
 	w.Flush()
 	s.ways(&b)
 	s.deaths(&b)
 	return b.String()
+}
+
+// warnings says which sources lack fields, and from which nothing is learned.
+func (s Service) warnings(b *strings.Builder) {
+	for _, x := range s.Sources {
+		for _, a := range x.Absent {
+			fmt.Fprintf(b, "source %s: %s\n", x.Name, a)
+		}
+		if x.NoLoss != nil && x.NoLoss.All() {
+			fmt.Fprintf(b, "source %s: %s\n", x.Name, x.NoLoss)
+		}
+	}
 }
 
 // page writes what was decided last, and what is wrong.

@@ -63,7 +63,7 @@ func BlockEvent(from control.Session, b *pb.BlockRead) control.Event {
 	if err := checkBlock(b); err != nil {
 		return control.Failed{Err: err}
 	}
-	ev := control.BlockRead{Session: from, Records: b.Records, Sum: b.Sum}
+	ev := control.BlockRead{Session: from, Records: b.Records, NoLoss: b.NoLoss, Sum: b.Sum}
 	ev.Block = plan.BlockRead{Source: int32(b.Source), Seq: int64(b.Seq), Lengths: make([]int32, len(b.Lengths)), Bans: int(b.BansKnown), Bytes: int64(b.Bytes)}
 	ev.Block.Discarded = plan.Discarded{Filtered: int64(b.Filtered), Dropped: int64(b.Dropped), Empty: int64(b.Empty)}
 	for i, n := range b.Lengths {

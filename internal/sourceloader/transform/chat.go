@@ -146,6 +146,7 @@ func (w *Worker) converse(step *chatStep, rec *format.Record) error {
 	if err := c.read(&rec.Values[step.messages]); err != nil {
 		return inColumn(rec, step.messages, step.spec.Messages, err)
 	}
+	w.roles = c.roles
 	c.vars["tools"] = nil
 	if step.list != noColumn {
 		tools, err := jsonValue(&rec.Values[step.list])

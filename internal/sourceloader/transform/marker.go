@@ -153,7 +153,8 @@ func (w *Worker) end(at, most int) int {
 func (w *Worker) imagesIn(from, to int) []Image {
 	first := w.placed
 	for ; w.placed < len(w.images) && w.images[w.placed].span.to <= to; w.placed++ {
-		w.images[w.placed].At -= int32(from)
+		x := &w.images[w.placed]
+		x.At, x.span = x.At-int32(from), span{x.span.from - from, x.span.to - from}
 	}
 	return w.images[first:w.placed:w.placed]
 }

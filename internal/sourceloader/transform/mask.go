@@ -1,6 +1,8 @@
 package transform
 
 import (
+	"slices"
+
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
 	"github.com/millrace-data/millrace/jobspec"
@@ -121,4 +123,24 @@ func (w *Worker) maskOf(from, to, placeholders int) []int32 {
 		return nil
 	}
 	return w.piece
+}
+
+// NoLoss reports whether nothing is learned of the sample: of its tokens but the first, each carries no loss or stands
+// for an image.
+func (s *Sample) NoLoss() bool {
+	masked, at := s.Masked, 1
+	for at < len(s.Tokens) {
+		i := slices.IndexFunc(s.Images, func(x Image) bool { return x.span.from <= at && at < x.span.to })
+		switch {
+		case i >= 0:
+			at = s.Images[i].span.to
+		case len(masked) > 0 && int(masked[1]) <= at:
+			masked = masked[2:]
+		case len(masked) > 0 && int(masked[0]) <= at:
+			at = int(masked[1])
+		default:
+			return false
+		}
+	}
+	return true
 }

@@ -93,3 +93,31 @@ func TestLossMaskErrors(t *testing.T) {
 		t.Errorf("a mask of null: %v, %v", samples, err)
 	}
 }
+
+// TestNoLoss: of which samples nothing is learned. Images take the places of markers, <begin> and <end> around them.
+func TestNoLoss(t *testing.T) {
+	image := func(from, to int) Image { return Image{At: int32(from), span: span{from, to}} }
+	for _, c := range []struct {
+		tokens int
+		masked []int32
+		images []Image
+		want   bool
+	}{
+		{1, nil, nil, true}, // nothing predicts a first token
+		{2, nil, nil, false},
+		{5, []int32{1, 5}, nil, true},
+		{5, []int32{1, 4}, nil, false},
+		{5, []int32{2, 5}, nil, false},
+		{9, []int32{1, 3, 4, 9}, nil, false},
+		{9, []int32{6, 9}, []Image{image(0, 6)}, true},
+		{9, []int32{7, 9}, []Image{image(0, 6)}, false},
+		{9, []int32{1, 3, 6, 9}, []Image{image(2, 6)}, true}, // a begin without loss
+		{9, []int32{1, 3, 6, 8}, []Image{image(2, 6)}, false},
+		{9, nil, []Image{image(0, 4), image(4, 9)}, true},
+	} {
+		s := Sample{Tokens: make([]int32, c.tokens), Masked: c.masked, Images: c.images}
+		if got := s.NoLoss(); got != c.want {
+			t.Errorf("%d tokens, without loss %v, images %v: %v", c.tokens, c.masked, c.images, got)
+		}
+	}
+}

@@ -29,6 +29,7 @@ type Worker struct {
 	tokens    []int32
 	loss      []tokenize.Part // of the text, that carry loss, after a chat step
 	lossOnAll bool            // the whole text does
+	roles     []string        // of the messages that the last chat step read
 	masked    []int32         // bounds of the runs of tokens without loss
 	piece     []int32         // those of the sample that is emitted
 	prefix    []int32         // placeholders, which come before the tokens
@@ -51,6 +52,9 @@ type Worker struct {
 // whole chain (transforms[1].tokenize) and the bytes that the worker holds of the record then: its text, tokens and
 // images. It is called in order, by the goroutine of the worker, until Watch is called again; nil ends it.
 func (w *Worker) Watch(watch func(step string, bytes int)) { w.watch = watch }
+
+// Roles are those of the messages of the last conversation that the worker read; nil if it read none.
+func (w *Worker) Roles() []string { return w.roles }
 
 // holds is about what the worker has of the record.
 func (w *Worker) holds() int {
