@@ -34,6 +34,7 @@ type Operator struct {
 
 	step   Transform                                              // any value of its type
 	value  field                                                  // how it is written
+	manual string                                                 // what more the reference page says of it, as Markdown; mostly nothing
 	repeat bool                                                   // a chain may have several
 	begins bool                                                   // it makes text or tokens of columns, so that no text step is taken by default
 	renews []string                                               // operators that may come once more behind it

@@ -47,6 +47,9 @@ func (o *Operator) reference(b *bytes.Buffer) {
 		fieldTable(b, f.object)
 	}
 	fmt.Fprintf(b, "%s\n", o.Rules)
+	if o.manual != "" {
+		fmt.Fprintf(b, "\n%s", o.manual)
+	}
 }
 
 // words lists what is taken or given, "nothing" if there is none.

@@ -1,6 +1,7 @@
 package jobspec
 
 import (
+	_ "embed"
 	"fmt"
 	"regexp"
 
@@ -74,15 +75,20 @@ func onText(has func(...string) bool) (message, valid string) {
 // Filter leaves records out: an expression over fields, text and tokens, "len(text) > 20 and lang == 'en'".
 type Filter string
 
+// filterManual is the reference of the language of filters.
+//
+//go:embed filter.md
+var filterManual string
+
 var filterOperator = Operator{
 	Name:    "filter",
-	Doc:     "An expression over fields, `text` and `tokens`; records for which it is false are left out: `len(text) > 20 and lang == 'en'`. A field that a record lacks is null.",
+	Doc:     "An expression over fields, `text` and `tokens`; records for which it is false are left out: `len(text) > 20 and lang == 'en'`. `len` counts bytes, `runes` characters. A field that a record lacks is null. [Functions and operators](operators.md#the-language-of-filters).",
 	Example: "[{filter: len(text) > 20}, {tokenize: bytes}]",
 	Takes:   []string{"the fields it names", "text", "tokens"},
 	Records: Drops,
 	Rules:   "It compiles. `tokens` are there after the step that makes them.",
 
-	step: Filter(""), value: field{kind: textKind}, repeat: true,
+	step: Filter(""), value: field{kind: textKind}, manual: filterManual, repeat: true,
 }
 
 // Operator implements Transform.

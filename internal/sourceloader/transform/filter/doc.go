@@ -5,7 +5,8 @@
 //
 // once and evaluates it for each record without allocating. It owns the
 // language (grammar, types, null rules, limits); it never reads a file and
-// never decides what becomes of a record that is filtered out.
+// never decides what becomes of a record that is filtered out. Who writes a job reads of it
+// in jobspec/filter.md, which is part of docs/operators.md.
 //
 // # Grammar
 //
