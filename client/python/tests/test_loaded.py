@@ -14,6 +14,7 @@ import pytest
 
 from millrace._function import DeclarationError
 from millrace._loaded import ChangedError, Files, Functions
+from millrace._missing import explained
 
 STEP = """
 import millrace
@@ -135,3 +136,37 @@ def test_old_bytecode(tmp_path, files):
     write(tmp_path, steps=STEP.replace("1", "2"))
     os.utime(source, (1000.5, 1000.5))  # as long, and written in the same second
     assert Functions(files).load("steps:f").start()("a") == "a2"
+
+
+def test_a_bad_declaration_beside(tmp_path, files):
+    """What is wrong with another function of the file is said with its place."""
+    step = """
+import millrace
+
+@millrace.transform
+def optnone(text: str, title: str) -> str:
+    return text
+
+@millrace.transform
+def up(text: str) -> str:
+    return text.upper()
+"""
+    write(tmp_path, steps=step, more="from steps import up\n")
+
+    def refused(name):
+        sys.modules.pop("steps", None)
+        with pytest.raises(DeclarationError) as raised:
+            Functions(files).load(name)
+        return explained(name, raised.value)
+
+    own = refused("steps:optnone")
+    assert own == (
+        f'optnone: which column does it give? Declare output="name" ({tmp_path / "steps.py"}:4)'
+    )
+    assert refused("steps:up") == own + (
+        "; that is another function, but steps is not imported, "
+        "nor any function of it run, until it is mended"
+    )
+    assert refused("more:up").startswith(
+        own + "; that is another function, but more is not imported"
+    )

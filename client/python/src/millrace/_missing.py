@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import traceback
 from typing import Any
 
-from millrace._function import DeclarationError, said
+from millrace._function import DeclarationError, said, users
 
 MOST = 8  # names in a message
 
@@ -16,7 +17,7 @@ MOST = 8  # names in a message
 def explained(name: str, error: BaseException) -> str:
     """The message for the function "module:name", whose import raised error."""
     if isinstance(error, DeclarationError):
-        return str(error)
+        return declared(name, error)
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if not missing:
         return said(error)
@@ -24,6 +25,21 @@ def explained(name: str, error: BaseException) -> str:
     if module == missing or module.startswith(missing + "."):
         return no_module(missing)
     return no_package(module, missing)
+
+
+def declared(name: str, error: DeclarationError) -> str:
+    """What is wrong with a declaration, and where. It ends the import, whichever function it is."""
+    frames = users(traceback.extract_tb(error.__traceback__))
+    if not frames:  # it was imported, and is none
+        return str(error)
+    module, _, path = name.partition(":")
+    words = f"{error} ({frames[-1].filename}:{frames[-1].lineno})"
+    if str(error).partition(":")[0] == path:
+        return words
+    return (
+        f"{words}; that is another function, but {module} is not imported, "
+        "nor any function of it run, until it is mended"
+    )
 
 
 def no_module(missing: str) -> str:
