@@ -296,6 +296,11 @@ func TestNoNetwork(t *testing.T) {
 		t.Skip("this user may not take the network away")
 	}
 	expect(t, called(t, function(t, e, "network"), texts("a")), `0:0 "lo"`)
+	for i, got := range called(t, function(t, e, "fetched"), texts("plain", "wrapped")) {
+		if what := []string{"Network is unreachable", "RuntimeError: no answer"}[i]; !strings.Contains(got, what) || !strings.Contains(got, "write network: true") {
+			t.Errorf("what comes of no network is %s", got)
+		}
+	}
 	opt := options(t)
 	opt.Network = true
 	e = open(t, opt)

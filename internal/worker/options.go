@@ -110,10 +110,14 @@ var fixed = []string{
 	"MALLOC_MMAP_THRESHOLD_=16777216", "MALLOC_TRIM_THRESHOLD_=33554432",
 }
 
+// noNetwork is set where the network was taken away: an error that comes of that names the way to have it.
+const noNetwork = "MILLRACE_NO_NETWORK=1"
+
 // environ are the variables of the fork server.
 func (o Options) environ() []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v, "PYTHONHASHSEED=") || strings.HasPrefix(v, "PYTHONUNBUFFERED=") || strings.HasPrefix(v, "PYTHONPATH=")
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains([]string{"PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONPATH", "MILLRACE_NO_NETWORK"}, name)
 	})
 	for _, v := range fixed {
 		name, _, _ := strings.Cut(v, "=")

@@ -122,7 +122,9 @@ func (s *server) live(socket *os.File, started chan<- error) {
 	var err error
 	for _, s.alone = range []bool{!s.opt.Network && canIsolate, false} {
 		s.cmd = exec.Command(s.opt.Python, "-c", program)
-		s.cmd.Env = s.opt.environ()
+		if s.cmd.Env = s.opt.environ(); s.alone {
+			s.cmd.Env = append(s.cmd.Env, noNetwork)
+		}
 		s.cmd.ExtraFiles = []*os.File{socket}
 		s.cmd.Stdout, s.cmd.Stderr = s.out.writer, s.out.writer
 		s.cmd.SysProcAttr = attributes(s.alone)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib
 import os
 import py_compile
+import socket
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from millrace._function import DeclarationError
+from millrace._function import NEEDS_NETWORK, NO_NETWORK, DeclarationError, said
 from millrace._loaded import ChangedError, Files, Functions
 from millrace._missing import explained
 
@@ -170,3 +172,24 @@ def up(text: str) -> str:
     assert refused("more:up").startswith(
         own + "; that is another function, but more is not imported"
     )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENETUNREACH, "Network is unreachable"),
+        socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+    ],
+)
+def test_no_network(monkeypatch, error):
+    """An error that comes of a network that was taken away says how to have it."""
+    wrapped = RuntimeError("no answer")
+    wrapped.__context__ = ValueError()
+    wrapped.__context__.__cause__ = error
+    monkeypatch.delenv(NO_NETWORK, raising=False)
+    assert not said(error).endswith(NEEDS_NETWORK)
+    monkeypatch.setenv(NO_NETWORK, "1")
+    for one in (error, wrapped):
+        assert said(one).endswith(NEEDS_NETWORK)
+    for other in (ValueError("no"), OSError(errno.ENOENT, "no file"), RuntimeError()):
+        assert not said(other).endswith(NEEDS_NETWORK)

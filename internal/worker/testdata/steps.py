@@ -253,6 +253,19 @@ def network(text: str) -> str:
 
 
 @millrace.transform
+def fetched(text: str) -> str:
+    import socket
+
+    try:
+        socket.create_connection(("192.0.2.1", 9), timeout=1).close()
+    except OSError as error:
+        if text == "wrapped":
+            raise RuntimeError("no answer") from error
+        raise
+    return text
+
+
+@millrace.transform
 def child(text: str) -> str:
     """Leaves a process behind."""
     import subprocess

@@ -14,6 +14,7 @@ import hashlib
 import inspect
 import os
 import re
+import socket
 import struct
 import traceback
 import typing
@@ -32,6 +33,13 @@ Tokens = npt.NDArray[np.int32]
 
 MAX_TEXT = 2000  # characters of an error: a message may hold a whole document
 MAX_FRAMES = 3  # of the user's traceback, the innermost
+MAX_CAUSES = 16  # of an exception, which another one comes of in turn
+# Set by the loader where it took the network away.
+NO_NETWORK = "MILLRACE_NO_NETWORK"
+NEEDS_NETWORK = (
+    "; the step has no network: write network: true in it, "
+    "if what comes out of a row is the same whenever it is asked for"
+)
 # Of an object: it differs from run to run, and a row fails for the same reason in each.
 ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")  # not "byte 0xff"
 # Where files lie that are no user's: Python's own, ours, and what was installed.
@@ -317,7 +325,20 @@ def said(error: BaseException) -> str:
         text = clipped(f"{type(error).__name__}: {error}".rstrip(": "))
     except Exception:  # its own __str__ raises
         text = type(error).__name__
-    return f"{text} ({where})" if where else text
+    if where:
+        text = f"{text} ({where})"
+    return text + NEEDS_NETWORK if NO_NETWORK in os.environ and offline(error) else text
+
+
+def offline(error: BaseException | None) -> bool:
+    """Whether there is no network, by an exception or one that it comes of."""
+    for _ in range(MAX_CAUSES):
+        if isinstance(error, socket.gaierror):
+            return True
+        if isinstance(error, OSError) and error.errno == errno.ENETUNREACH:
+            return True
+        error = error and (error.__cause__ or error.__context__)
+    return False
 
 
 def users(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
