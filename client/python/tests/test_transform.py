@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import json
 import runpy
 import subprocess
 import sys
@@ -324,3 +326,25 @@ def test_an_exception_names_the_line_of_the_user(tmp_path, folder):
     assert str(raised.value).endswith(
         "(lines.py:6 in f: return g(text); lines.py:9 in g: return json.loads(text))"
     )
+
+
+def test_sharegpt(tmp_path, monkeypatch):
+    """The step of docs/chat.md makes role and content of from and value."""
+    page = (REPOSITORY / "docs" / "chat.md").read_text(encoding="utf-8")
+    (tmp_path / "sharegpt.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    step = importlib.import_module("sharegpt").messages
+    roles = ["system", "human", "function_call", "observation", "gpt"]
+    values = ["Be brief.", "2 + 2?", '{"name": "add", "arguments": {"a": 2}}', "4", "It is 4."]
+    row = {"conversations[].from": roles, "conversations[].value": values}
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}
+    (made,) = apply(step, [row])
+    assert json.loads(made["messages"]) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "2 + 2?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "4"},
+        {"role": "assistant", "content": "It is 4."},
+    ]
+    with pytest.raises(ValueError, match="row 0: KeyError: 'bot'"):
+        apply(step, [{**row, "conversations[].from": ["bot"] * 5}])

@@ -251,7 +251,11 @@ func (c *conversation) message(item jinja.Value) error {
 	role, _ := given.Get("role")
 	name, ok := role.(string)
 	if !ok {
-		return fault.Userf("it has no role (its fields are %s); a message has role and content", fieldsOf(given))
+		remedy := ""
+		if _, is := given.Get("from"); is {
+			remedy = ": a python step makes them of from and value, docs/chat.md has one (ShareGPT)"
+		}
+		return fault.Userf("it has no role (its fields are %s); a message has role and content%s", fieldsOf(given), remedy)
 	}
 	if !slices.Contains(roles, name) && !strings.Contains(c.sources, name) {
 		return fault.Userf("its role is %q, which the template does not know; usual are %s", clip(name), strings.Join(roles, ", "))

@@ -262,7 +262,7 @@ func TestConversationErrors(t *testing.T) {
 		"nothing":          {"plain", `[]`, "a conversation is a list of at least one message"},
 		"no JSON":          {"plain", `[{]`, `column "messages": its text is no JSON`},
 		"no object":        {"plain", `[{"role":"user","content":"a"},"b"]`, "message 1: it is a text, not an object (in Parquet and Arrow a struct)"},
-		"other names":      {"plain", `[{"from":"human","value":"a"}]`, "message 0: it has no role (its fields are from, value)"},
+		"other names":      {"plain", `[{"from":"human","value":"a"}]`, "message 0: it has no role (its fields are from, value); a message has role and content: a python step makes them of from and value, docs/chat.md has one (ShareGPT)"},
 		"role is a number": {"plain", `[{"role":3,"content":"a"}]`, "message 0: it has no role"},
 		"unknown role":     {"plain", `[{"role":"user","content":"a"},{"role":"wizard","content":"b"}]`, `message 1: its role is "wizard", which the template does not know`},
 		"loss is a word":   {"plain", `[{"role":"user","content":"a","loss":"no"}]`, "message 0: its loss is neither"},
