@@ -10,7 +10,7 @@
 //
 // Between decoding and output a sample is a whole number in units of 2^-24, where 1 is
 // full scale: 24 bits and less are exact, and so is each value from -1 to 1 as a float32. More bits are
-// rounded to that, and floating point beyond ±8 is clipped there.
+// rounded to that, and floating point beyond ±8 is clipped there; what is no number is 0.
 //
 // Mono is the mean of all channels, rounded to the nearest. It is made before the rate is
 // changed. A changed rate is a convolution with a windowed sinc (32 zero crossings on each
