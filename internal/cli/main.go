@@ -177,7 +177,7 @@ func run(args []string, names compile.Registry) int {
 	if len(c.WorkerPools) > 0 {
 		os.Setenv("MILLRACE_WORKER_POOLS", strings.Join(c.WorkerPools, ","))
 	}
-	functions := &functions.Set{Log: log, Workers: c.PythonWorkers, Pools: c.WorkerPools, Command: verb != "run" && !serves(verb)}
+	functions := &functions.Set{Log: log, Workers: c.PythonWorkers, Pools: c.WorkerPools, Command: verb != "run" && !serves(verb), Run: verb == "run"}
 	defer functions.Close()
 	kctx.Bind(extensions{names, functions, c.LogFormat})
 	kctx.BindTo(ctx, (*context.Context)(nil))

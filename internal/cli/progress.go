@@ -189,6 +189,16 @@ func (p *progress) print(line string) {
 	fmt.Fprintln(p.out, line)
 }
 
+// stalled shows a line as print does, but whole: in lines of its own where it does not fit into one.
+func (p *progress) stalled(line string) {
+	if p.width > 0 && columns(line) > p.columns() {
+		p.printed = time.Now()
+		fmt.Fprintf(p.out, "\r\x1b[K%s\n", line)
+		return
+	}
+	p.print(line)
+}
+
 // watch asks for the service's status now and then. It says what the service
 // waits for when no step came for a while, and calls failed when the job has
 // failed for good. stop ends it and waits for it.
@@ -231,7 +241,7 @@ func (p *progress) told(s status.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.json && time.Since(p.printed) >= 10*p.every {
-		p.print(fmt.Sprintf("step %d  waiting for %s", p.next, s.WaitingFor))
+		p.stalled(fmt.Sprintf("step %d  waiting for %s", p.next, s.WaitingFor))
 	}
 }
 

@@ -129,6 +129,22 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+// TestWaitingWhole: what a run waits for is shown whole, however long it is.
+func TestWaitingWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, out := progressTo(t, 40)
+		what := "block 0 to be read by loader-0; asking http://scorer:8000: connection refused"
+		for range 2 {
+			time.Sleep(time.Minute)
+			p.told(status.Service{WaitingFor: what})
+		}
+		want := "\r\x1b[Kstep 0  waiting for " + what + "\n"
+		if got := out.String(); got != want+want {
+			t.Errorf("it prints %q, want %q twice", got, want)
+		}
+	})
+}
+
 // TestWatchMoving says nothing while steps come, and stops on request.
 func TestWatchMoving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,6 +35,7 @@ type Set struct {
 	GPUs    *worker.GPUs // that functions may need; nil: those that the driver names, if CUDA_VISIBLE_DEVICES does not leave them out
 	Log     *slog.Logger // of what functions print; nil: discard
 	Command bool         // somebody waits at a terminal: a model server that never answers is an error within seconds
+	Run     bool         // or waits for a job there: it ends the job within minutes
 
 	looking sync.Once // for GPUs
 
@@ -165,8 +166,11 @@ func (s *Set) call(src *jobspec.Source, step *jobspec.Call) (*transform.Function
 	if err != nil {
 		return nil, err
 	}
-	if c, ok := f.Caller.(*inference.Caller); ok && s.Command {
+	switch c := f.Caller.(*inference.Caller); {
+	case s.Command:
 		c.ForCommand()
+	case s.Run:
+		c.ForRun()
 	}
 	if s.calls == nil {
 		s.calls = map[string]*transform.Function{}

@@ -28,7 +28,7 @@ type Caller struct {
 	every   time.Duration // see keepEvery
 }
 
-var _ transform.Caller = (*Caller)(nil)
+var _ transform.Awaiting = (*Caller)(nil)
 
 // batches is how many of them may wait for a server at a time: each may be several requests.
 const batches = 4
@@ -80,6 +80,13 @@ func openStore(answers string) (object.Store, error) {
 // ForCommand has a server that never answers be waited for for seconds only, as somebody waits at a terminal. It comes before
 // the first call.
 func (c *Caller) ForCommand() { c.server.unheard = unheardTime }
+
+// ForRun has a server that never answers end the job after as long as others are waited for, as somebody waits for the job
+// at a terminal. It comes before the first call.
+func (c *Caller) ForRun() { c.server.needed = true }
+
+// Awaits implements transform.Awaiting.
+func (c *Caller) Awaits() string { return c.server.awaits() }
 
 // Close ends connections that nobody uses.
 func (c *Caller) Close() { c.server.client.CloseIdleConnections() }

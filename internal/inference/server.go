@@ -37,9 +37,12 @@ type server struct {
 	slots    chan struct{} // one for each request under way
 	log      *slog.Logger
 	unheard  time.Duration // how long a server that never answered is asked again; 0: patience
+	needed   bool          // a server that never answered in that time is an error of the user's
 	answered atomic.Bool   // the server did, whatever it said
-	mu       sync.Mutex    // guards told
+	mu       sync.Mutex    // guards the fields below
 	told     time.Time     // when the log heard last that the server does not answer
+	since    time.Time     // when it first did not, since it last did; zero: it answers
+	why      error         // it did not the last time
 }
 
 const (
@@ -47,7 +50,7 @@ const (
 	mostAnswer = 64 << 20
 	// mostRedirects is how many of them one request follows.
 	mostRedirects = 5
-	// patience is how long a server that is busy or away is asked again, before the work is given back:
+	// patience is how long a server that is busy or away is asked again, before the work is given back, or a run is over:
 	// it is longer than most take to load a model.
 	patience = 2 * time.Minute
 	// unheardTime is patience of a command with a server that nothing was ever heard of: its name may be wrong.
@@ -105,13 +108,15 @@ func (s *server) post(ctx context.Context, body []byte) ([]byte, error) {
 		answer, after, err := s.once(ctx, body)
 		switch {
 		case err == nil || fault.ClassOf(err) != fault.Lost:
+			s.served()
 			return answer, err
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case time.Since(begin) > s.patience():
-			return nil, err
 		}
 		s.tell(err)
+		if time.Since(begin) > s.patience() {
+			return nil, s.missed(err)
+		}
 		select {
 		case <-time.After(cmp.Or(after, pause*time.Duration(80+rand.IntN(41))/100)):
 		case <-ctx.Done():
@@ -128,10 +133,38 @@ func (s *server) patience() time.Duration {
 	return patience
 }
 
-// tell has the log say that the server does not answer, now and then.
+// missed is the error of a server that was asked for all of patience.
+func (s *server) missed(err error) error {
+	if s.needed && !s.answered.Load() {
+		return fault.Userf("%w; the model server has not answered once in %.0f s: start it, or write its address as url", err, s.patience().Seconds())
+	}
+	return err
+}
+
+// served notes that the server answers.
+func (s *server) served() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since, s.why = time.Time{}, nil
+}
+
+// awaits says with what the last attempt ended, and how long none has gone better; "" while the server answers.
+func (s *server) awaits() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%v, for %.0f s", s.why, time.Since(s.since).Seconds())
+}
+
+// tell notes that the server does not answer, and has the log say so now and then.
 func (s *server) tell(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.why = err; s.since.IsZero() {
+		s.since = time.Now()
+	}
 	if time.Since(s.told) > tellEvery {
 		s.told = time.Now()
 		s.log.Warn("waiting for the model server: is it running there?", "url", s.name, "err", err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/sourceloader/format"
+	"github.com/millrace-data/millrace/internal/sourceloader/transform"
 )
 
 // TestRedirected: a request is sent on only as it is. A redirect that would make another one of it is an error that says where to.
@@ -267,5 +268,41 @@ func TestUnheard(t *testing.T) {
 	gone.Caller.(*Caller).server.unheard = 1
 	if _, _, err := gone.Caller.Call(t.Context(), batch(0, 2)); fault.ClassOf(err) != fault.Lost {
 		t.Errorf("class %v: %v", fault.ClassOf(err), err)
+	}
+	gone.Caller.(*Caller).ForRun()
+	if _, _, err := gone.Caller.Call(t.Context(), batch(0, 2)); fault.ClassOf(err) != fault.User || !strings.Contains(fmt.Sprint(err), "has not answered once in ") {
+		t.Errorf("in a run: class %v: %v", fault.ClassOf(err), err)
+	}
+}
+
+// TestAwaits: as long as a server is away or busy, its caller says so, without what may be secret.
+func TestAwaits(t *testing.T) {
+	const busy, serves, refuses = http.StatusServiceUnavailable, http.StatusOK, http.StatusBadRequest
+	var code atomic.Int64
+	m := newModel(t, func(w http.ResponseWriter, _ []string) { w.WriteHeader(int(code.Load())) })
+	f := open(t, step(m.URL+"/score?key=of-somebody", t.TempDir(), 1))
+	s := f.Caller.(*Caller).server
+	for _, answer := range []int64{busy, serves, busy, refuses} {
+		code.Store(answer)
+		_, _, err := s.once(t.Context(), []byte(`{"inputs": []}`))
+		if answer == busy {
+			s.tell(err)
+		} else {
+			_, _ = s.post(t.Context(), []byte(`{"inputs": []}`))
+		}
+		want := ""
+		if answer == busy {
+			want = m.URL + `/score answers 503 Service Unavailable: "", for 0 s`
+		}
+		if got := f.Caller.(transform.Awaiting).Awaits(); got != want {
+			t.Errorf("of a server that answers %d: %q, want %q", answer, got, want)
+		}
+	}
+	m.Close()
+	s.unheard = 1
+	s.answered.Store(false)
+	_, err := s.post(t.Context(), nil)
+	if got := s.awaits(); err == nil || !strings.HasPrefix(got, "asking "+m.URL+"/score: ") || !strings.HasSuffix(got, ", for 0 s") {
+		t.Errorf("of a server that is away: %q, %v", got, err)
 	}
 }

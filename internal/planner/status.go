@@ -41,7 +41,7 @@ func (p *Planner) status() status.Service {
 	s.Want(p.opts.Loaders+p.opts.Shadows, p.opts.Constructors)
 	p.holdups.Judge(&s, &p.counted.again, now)
 	if x.Err == nil {
-		if x.Holdup.Cause == control.CauseLog {
+		if x.Holdup.Cause == control.CauseSource || x.Holdup.Cause == control.CauseLog {
 			s.WaitingFor += p.culprit(now)
 		}
 		s.WaitingFor += status.Silent(x, p.quiet(now))

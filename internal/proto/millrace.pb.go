@@ -1132,7 +1132,7 @@ type LoaderUsage struct {
 	DiskBudgetBytes uint64                 `protobuf:"varint,7,opt,name=disk_budget_bytes,json=diskBudgetBytes,proto3" json:"disk_budget_bytes,omitempty"`
 	DiskProblem     string                 `protobuf:"bytes,8,opt,name=disk_problem,json=diskProblem,proto3" json:"disk_problem,omitempty"`      // why nothing is written there, if so
 	Progress        uint64                 `protobuf:"varint,9,opt,name=progress,proto3" json:"progress,omitempty"`                              // rises as long as something is read or made of what was read; 0: not told
-	Reading         string                 `protobuf:"bytes,10,opt,name=reading,proto3" json:"reading,omitempty"`                                // the file that it has read for longest; empty if it reads none
+	Reading         string                 `protobuf:"bytes,10,opt,name=reading,proto3" json:"reading,omitempty"`                                // the file that it has read for longest, and what is called for it; empty if it reads none
 	StaleRefused    uint64                 `protobuf:"varint,11,opt,name=stale_refused,json=staleRefused,proto3" json:"stale_refused,omitempty"` // messages of planners of lower epochs that were refused
 	Stages          []*StageUsage          `protobuf:"bytes,12,rep,name=stages,proto3" json:"stages,omitempty"`                                  // of sources with functions, by source and in order
 	Functions       []*WorkersUsage        `protobuf:"bytes,13,rep,name=functions,proto3" json:"functions,omitempty"`                            // of the environments of functions of its process

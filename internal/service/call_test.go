@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/millrace-data/millrace/internal/planner/status"
+	"github.com/millrace-data/millrace/internal/service"
 )
 
 // moody is a model server that answers something else each time, is away now and then, and takes no text
@@ -80,6 +84,28 @@ func TestCalls(t *testing.T) {
 	check(t, dir, callJob("http://127.0.0.1:1/away", answers, 5), settingOf(functionSettings[0]))
 	if rows.Load() != asked {
 		t.Errorf("%d records were asked about again", rows.Load()-asked)
+	}
+}
+
+// TestServerAway: the status names a model server that does not answer, as does what a rank hears of the planner.
+func TestServerAway(t *testing.T) {
+	const address = "http://127.0.0.1:1/away"
+	opts := setting{loaders: 1, constructors: 1}.options(t, writeSources(t), callJob(address+"?key=of-somebody", t.TempDir(), 4))
+	err := service.Run(t.Context(), opts, func(ctx context.Context, planner string) error {
+		var s status.Service
+		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(100 * time.Millisecond) {
+			var err error
+			if s, err = statusOf(ctx, planner); err != nil {
+				return err
+			}
+			if strings.Contains(s.WaitingFor, "; asking "+address+": ") && len(s.Holdups) > 0 && strings.Contains(s.Holdups[0].Text, "; asking "+address+": ") {
+				return nil
+			}
+		}
+		return fmt.Errorf("the status never named the server: %q, %v", s.WaitingFor, s.Holdups)
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

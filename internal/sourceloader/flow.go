@@ -112,7 +112,8 @@ type flow struct {
 	*executor
 	source   *Source
 	pipeline *engine.Pipeline
-	parts    bool      // a record may become several
+	parts    bool // a record may become several
+	asks     []transform.Awaiting
 	workers  sync.Pool // of *transform.Worker
 }
 
@@ -133,6 +134,9 @@ func (x *executor) flow(s *Source) (*flow, error) {
 		if part.function != nil {
 			if st.Needs, err = x.slotsOf(part.function.Pool); err != nil {
 				return nil, err
+			}
+			if asks, ok := part.function.Caller.(transform.Awaiting); ok {
+				f.asks = append(f.asks, asks)
 			}
 			f.parts = f.parts || part.function.Kind == transform.FlatMapFunction
 			st.Merge, st.Ratio = target, mergeRatio

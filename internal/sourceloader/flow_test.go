@@ -342,9 +342,10 @@ func TestFlowReleased(t *testing.T) {
 	job := flowJob(t, rng, &files, "{python: {function: 't:upper'}}, {tokenize: bytes}", false)
 	life, end := context.WithCancel(t.Context())
 	begins := make(chan bool, 100)
+	var away atomic.Pointer[string]
 	open := func(seed uint64, src *jobspec.Source, step int) (*transform.Function, error) {
 		f, err := functionsOf(nil, 0)(seed, src, step)
-		f.Caller = waiting{begins}
+		f.Caller = waiting{begins, &away}
 		return f, err
 	}
 	l := &Loader{store: store.NewMetered(&files), shared: transform.NewShared(1, open), ready: make(chan struct{})}
@@ -370,6 +371,13 @@ func TestFlowReleased(t *testing.T) {
 	if want := `, where python t:upper has `; !strings.Contains(what, want) || !strings.Contains(what, ".jsonl, for ") { // of any file of the block
 		t.Errorf("while a function works, an answer %q, want %q in it", what, want)
 	}
+	why := "asking http://scorer: refused, for 40 s"
+	away.Store(&why)
+	for _, what := range []string{l.waits(&pb.FetchRequest{Blocks: []*pb.BlockSamples{{}}}, 0), l.usage(life).Reading} {
+		if !strings.Contains(what, ".jsonl, where python t:upper has ") || !strings.HasSuffix(what, " s; "+why) {
+			t.Errorf("while a server does not answer: %q, want %q in it", what, why)
+		}
+	}
 	l.executor.calls.mu.Lock()
 	for c := range l.executor.calls.open { // ten seconds later
 		c.since = c.since.Add(-10 * time.Second)
@@ -390,7 +398,17 @@ func TestFlowReleased(t *testing.T) {
 }
 
 // waiting is a function that never returns by itself.
-type waiting struct{ begins chan bool }
+type waiting struct {
+	begins chan bool
+	away   *atomic.Pointer[string] // why, if it waits for a server
+}
+
+func (w waiting) Awaits() string {
+	if why := w.away.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
 
 func (w waiting) Call(ctx context.Context, _ *format.Batch) (*format.Batch, []int32, error) {
 	select {

@@ -414,7 +414,7 @@ func (l *Loader) usage(ctx context.Context) *pb.LoaderUsage {
 		HeldBytes: uint64(held), BudgetBytes: uint64(l.cache.budget),
 		ReadBytes: uint64(l.store.Meter().Bytes), BlocksRead: blocks, BlocksReread: rereads,
 		DiskBytes: uint64(onDisk), DiskBudgetBytes: uint64(limit), DiskProblem: problem,
-		StaleRefused: l.epochs.Refused(), Progress: l.progress(), Reading: l.cache.longest(),
+		StaleRefused: l.epochs.Refused(), Progress: l.progress(), Reading: l.reading(),
 	}
 	u.Stages, u.Functions = l.engineUsage(ctx)
 	return u

@@ -55,12 +55,48 @@ func (l *Loader) waits(req *pb.FetchRequest, at int64) string {
 	if file := l.cache.reads(blockID{b.Source, b.Seq}); file != "" {
 		text += ", and reads " + file
 	}
-	if lazy != nil && l.executor != nil {
-		if longest := l.executor.calls.longest(lazy.assigned.Name); longest != "" {
-			text += ", where " + longest
-		}
+	return text + l.calling(lazy)
+}
+
+// reading is the file that has been read for longest, and what is called for its source; "" if none is read.
+func (l *Loader) reading() string {
+	id, file := l.cache.longest()
+	if file == "" {
+		return ""
+	}
+	_, lazy := l.known(id.source)
+	return file + l.calling(lazy)
+}
+
+// calling says which call of a source, which may be nil, began first, and what it asks that does not answer.
+func (l *Loader) calling(lazy *lazySource) (text string) {
+	if lazy == nil || l.executor == nil {
+		return ""
+	}
+	if longest := l.executor.calls.longest(lazy.assigned.Name); longest != "" {
+		text = ", where " + longest
+	}
+	if away := l.executor.awaits(lazy.assigned.Name); away != "" {
+		text += "; " + away
 	}
 	return text
+}
+
+// awaits says what the functions of a source ask that does not answer; "" if all does.
+func (x *executor) awaits(source string) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, f := range x.flows {
+		if f.source.Spec.Name != source {
+			continue
+		}
+		for _, asks := range f.asks {
+			if away := asks.Awaits(); away != "" {
+				return away
+			}
+		}
+	}
+	return ""
 }
 
 // reads is the file that is being read for a block; "" if none is.
@@ -70,17 +106,17 @@ func (c *cache) reads(id blockID) string {
 	return c.entries[id].reads()
 }
 
-// longest is the file that is being read of the block whose reading began first; "" if none is.
-func (c *cache) longest() (file string) {
+// longest is the block whose reading began first, and the file that is being read of it; "" if none is.
+func (c *cache) longest() (id blockID, file string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var begun time.Time
-	for _, e := range c.entries {
+	for of, e := range c.entries {
 		if f := e.reads(); f != "" && (file == "" || e.begun.Before(begun)) {
-			file, begun = f, e.begun
+			id, file, begun = of, f, e.begun
 		}
 	}
-	return file
+	return id, file
 }
 
 // reads is the file that is being read for an entry, which may be nil; "" if none is.

@@ -62,7 +62,7 @@ func Writing(d time.Duration, mirror error) string {
 }
 
 // Reading says of the loader that the planner waits for that it has said nothing for longer than suspect, or else which
-// file it reads; "" if neither is known.
+// file it reads and what is called for it; "" if neither is known.
 func Reading(quiet, suspect time.Duration, file string) string {
 	if quiet > suspect {
 		return fmt.Sprintf(", which has said nothing for %.0f s", quiet.Seconds())

@@ -68,6 +68,13 @@ type Caller interface {
 	Call(ctx context.Context, in *format.Batch) (out *format.Batch, from []int32, err error)
 }
 
+// Awaiting is a Caller that calls on what is outside of the service.
+type Awaiting interface {
+	Caller
+	// Awaits says what does not answer, why and for how long; "" if all does.
+	Awaits() string
+}
+
 // Ending is a Caller that can end a call before all records are done, so that what it gives is not more than
 // a bound and one record's.
 type Ending interface {
