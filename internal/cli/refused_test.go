@@ -20,6 +20,10 @@ func TestOtherFormats(t *testing.T) {
 	index := []byte(`{"shards": [{"column_names": ["text"], "compression": "zstd", "format": "mds", "raw_data": {"basename": "shard.00000.mds", "bytes": 9, "hashes": {}}, "samples": 1, "version": 2}], "version": 2}`)
 	lines := []byte(strings.ReplaceAll(string(index), `"mds"`, `"json"`))
 	some := []byte("something")
+	litData := map[string][]byte{
+		"lit/chunk-0-0.bin": some, "lit/chunk-0-1.zstd.bin": some,
+		"lit/index.json": []byte(`{"chunks": [{"chunk_bytes": 9, "chunk_size": 1, "dim": null, "filename": "chunk-0-0.bin"}], "config": {"compression": null}}`),
+	}
 	check(t, []badInput{
 		{"folder of MDS", words("mds"), map[string][]byte{"mds/index.json": index, "mds/shard.00000.mds": some},
 			[]string{`source "words"`, "shard.00000.mds is a shard of MosaicML Streaming (MDS)", "Parquet or JSON Lines", "docs/file-formats.md"}},
@@ -33,6 +37,12 @@ func TestOtherFormats(t *testing.T) {
 			[]string{"mds/index.json is the index of a MosaicML Streaming dataset, not data", "mds/shard.*.json"}},
 		{"shards of MDS", words("mds/*.mds"), map[string][]byte{"mds/shard.00000.mds": some}, []string{"shard.00000.mds is a shard of MosaicML Streaming (MDS)"}},
 		{"shards of MDS, format said", words("mds/*.mds", "format: jsonl"), map[string][]byte{"mds/shard.00000.mds": some}, []string{"shard.00000.mds is a shard of MosaicML Streaming (MDS)"}},
+		{"folder of LitData", words("lit"), litData, []string{`source "words"`, "lit/chunk-0-0.bin is a chunk of a LitData dataset", "Parquet", "docs/file-formats.md"}},
+		{"chunks of LitData", words("lit/*.bin"), litData, []string{"lit/chunk-0-0.bin is a chunk of a LitData dataset"}},
+		{"compressed chunk of LitData", words("lit/chunk-0-1.zstd.bin"), litData, []string{"lit/chunk-0-1.zstd.bin is a chunk of a LitData dataset"}},
+		{"chunks of LitData, format said", words("lit", "format: megatron"), litData, []string{"lit/chunk-0-0.bin is a chunk of a LitData dataset"}},
+		{"index of LitData", words("lit/index.json"), litData, []string{"lit/index.json is the index of a LitData dataset, whose chunks (chunk-0-0.bin) are not read", "Parquet", "docs/file-formats.md"}},
+		{"index of LitData, format said", words("lit", "format: json"), litData, []string{"lit/index.json is the index of a LitData dataset"}},
 		{"TFRecord beside JSON", words("tf"), map[string][]byte{"tf/features.json": []byte("{}"), "tf/a.tfrecord-00000-of-00002": some},
 			[]string{"a.tfrecord-00000-of-00002 is TFRecord, which is not read", "Parquet or JSON Lines"}},
 		{"CSV", words("a.csv"), map[string][]byte{"a.csv": some}, []string{"a.csv is a table of text, which is not read", "Parquet"}},

@@ -42,26 +42,49 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// TestStreamingIndex: an index of MosaicML Streaming is refused, and another file of
+// TestStreamingIndex: an index of MosaicML Streaming or LitData is refused, and another file of
 // that name is read.
 func TestStreamingIndex(t *testing.T) {
 	const shards = `"shards": [{"format": %q, "raw_data": {"basename": "shard.00000.x", "bytes": 9}}, {"format": "mds"`
 	for text, want := range map[string]string{
-		fmt.Sprintf(`{"version": 2, `+shards+`}]}`, "mds"):  "whose shards (mds) are not read",
-		fmt.Sprintf(`{`+shards, "mds"):                      "whose shards (mds) are not read", // no more of it is read
-		fmt.Sprintf(`{`+shards+`}], "version": 2}`, "csv"):  "whose shards (csv) are not read",
-		fmt.Sprintf(`{`+shards+`}], "version": 2}`, "json"): "name only them, with `format: jsonl`",
-		`{"shards": [], "text": "a"}`:                       "",
-		`{"shards": [1, 2], "text": "a"}`:                   "",
-		`{"shards": {"format": "mds"}, "text": "a"}`:        "",
-		`{"shards": [{"format": "mds"}], "text": "a"}`:      "",
-		`[{"shards": [{"raw_data": {"basename": "a"}}]}]`:   "",
+		fmt.Sprintf(`{"version": 2, `+shards+`}]}`, "mds"):                                               "whose shards (mds) are not read",
+		fmt.Sprintf(`{`+shards, "mds"):                                                                   "whose shards (mds) are not read", // no more of it is read
+		fmt.Sprintf(`{`+shards+`}], "version": 2}`, "csv"):                                               "whose shards (csv) are not read",
+		fmt.Sprintf(`{`+shards+`}], "version": 2}`, "json"):                                              "name only them, with `format: jsonl`",
+		`{"shards": [], "text": "a"}`:                                                                    "",
+		`{"shards": [1, 2], "text": "a"}`:                                                                "",
+		`{"shards": {"format": "mds"}, "text": "a"}`:                                                     "",
+		`{"shards": [{"format": "mds"}], "text": "a"}`:                                                   "",
+		`[{"shards": [{"raw_data": {"basename": "a"}}]}]`:                                                "",
+		`{"chunks": [{"chunk_bytes": 9, "filename": "chunk-0-0.bin"}], "config": {"compression": null}}`: "the index of a LitData dataset, whose chunks (chunk-0-0.bin) are not read: write its samples as Parquet",
+		`{"config": {}, "chunks": [{"filename": "a.parquet"}]}`:                                          "its chunks are Parquet: name only them, such as /d/*.parquet",
+		`{"chunks": [{"text": "a"}]}`:                                                                    "",
+		`{"chunks": ["a", "b"], "shards": 1}`:                                                            "",
+		`{"chunks": [], "filename": "a.bin"}`:                                                            "",
+		`{"text": {"chunks": [{"filename": "a.bin"}]}}`:                                                  "",
 		`{"text": "a"}`: "",
 		`{"text": {"shards": [{"raw_data": {"basename": "a"}}]}}`: "",
 	} {
 		_, err := index(t, map[string]string{"d/index.json": text}, jobspec.Source{Files: []string{"/d"}})
 		if want == "" && err != nil || want != "" && (fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// TestChunkNames: a Megatron pair may have the name of LitData's chunks, which have no other half.
+func TestChunkNames(t *testing.T) {
+	files := map[string]string{"d/chunk-0-0.bin": "\x01\x00\x01\x00\x00\x00\x01\x00", "d/chunk-0-0.idx": string(megatronIndex(4))}
+	for _, named := range []string{"/d", "/d/*.bin", "/d/chunk-0-0.bin"} {
+		if _, err := index(t, files, jobspec.Source{Files: []string{named}}); strings.Contains(fmt.Sprint(err), "LitData") {
+			t.Errorf("a pair, by %s: %v", named, err)
+		}
+	}
+	delete(files, "d/chunk-0-0.idx")
+	for format, refused := range map[string]bool{"": true, "megatron": true, "files": false} {
+		_, err := index(t, files, jobspec.Source{Files: []string{"/d"}, Format: format})
+		if strings.Contains(fmt.Sprint(err), "is a chunk of a LitData dataset") != refused {
+			t.Errorf("half a pair, format %q: %v", format, err)
 		}
 	}
 }

@@ -253,6 +253,9 @@ func find(ctx context.Context, st store.Store, src *jobspec.Source, columns []st
 	s := &Source{Options: format.Options{
 		Columns: columns, ChunkBytes: src.ChunkBytes, MaxRecord: src.MaxRecord, MaxElements: src.MaxElements, Indexes: format.NewIndexes(),
 	}}
+	if err := noChunk(ctx, st, src, all); err != nil {
+		return nil, nil, err
+	}
 	objects, err := s.choose(ctx, st, src, all)
 	if err != nil {
 		return nil, nil, err
