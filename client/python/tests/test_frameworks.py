@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
 import itertools
 import json
 import math
 import pickle
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -199,6 +201,30 @@ def test_trainer_that_other_data_are_attached_to(tmp_path):
         made.train()
         assert (first.count, second.count) == (3, 3)
         second.close()
+
+
+def test_a_dropped_trainer_leaves_no_loader(serve, tmp_path):
+    """It is gone with its data at once, and not when garbage is collected."""
+    _, model = llama()
+    pytest.importorskip("accelerate", reason="accelerate is not installed: pip install accelerate")
+    import transformers
+
+    import millrace.transformers
+
+    args = transformers.TrainingArguments(
+        output_dir=str(tmp_path / "out"), max_steps=3, use_cpu=True, report_to=[]
+    )
+    gc.collect()
+    gc.disable()
+    try:
+        loader = millrace.connect(serve().address, dp_rank=0)
+        gone = weakref.ref(loader)
+        made = transformers.Trainer(model=model, args=args)
+        millrace.transformers.attach(made, millrace.torch.Dataset(loader))
+        del made, loader
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 # ---- Lightning and Accelerate ----

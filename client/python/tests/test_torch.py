@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import itertools
 import pickle
+import weakref
 from unittest import mock
 
 import numpy as np
@@ -19,6 +21,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 import millrace  # noqa: E402
 import millrace.torch  # noqa: E402
+from millrace.feed import Feed  # noqa: E402
 
 OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 0)
 METHODS = pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -496,3 +499,25 @@ def test_a_forked_worker_after_use_here_is_refused():
         with pytest.raises(millrace.UserError, match="spawn"):
             first(dataset, 1, "fork")
         check(first(dataset, 1, "spawn"), 0)
+
+
+@pytest.mark.parametrize("wrap", [iter, data_loader, Feed, lambda data: Feed(data_loader(data))])
+def test_dropped(serve, wrap):
+    """A dataset that nobody has any more leaves no loader to the collector of cycles."""
+    service = serve(steps=4, microbatches=2)
+    gc.collect()
+    gc.disable()
+    try:
+        loader = millrace.connect(service.address, dp_rank=0)
+        gone = weakref.ref(loader)
+        batches = wrap(millrace.torch.Dataset(loader))
+        del loader
+        for batch in batches:
+            assert batch.to("cpu").replaced(batch)["tokens"] is batch["tokens"]
+            if batch.step == 1:
+                break
+        assert batch.state_dict()["step"] == 1 and gone() is not None  # which asks the loader
+        del batch, batches
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -145,6 +145,7 @@ class Batch(dict[str, Any]):
     ``images`` what Loader.images does, as NumPy arrays; ``documents`` counts those of each row
     and ``rank`` is the number of this rank, both for a job with images only.
     All of it outlives copies, moves, pinning, pickling, and being rebuilt of its own items.
+    It holds the loader of this process, whose state it may ask for; dict(batch) does not.
     The tensors of a step share memory with each other, not with the loader. To save them by
     torch.save(), begin with dict(batch): keys() and items() are of strings that know more.
     """
@@ -163,7 +164,8 @@ class Batch(dict[str, Any]):
         if place is None:
             self._check_shapes()
         elif not place.shapes:
-            place.shapes = {k: tuple(v.shape) for k, v in self.items() if _is_tensor(v)}
+            # By plain keys: those of items() know the place, and would hold it in a ring.
+            place.shapes = {k: tuple(self[k].shape) for k in self if _is_tensor(self[k])}
 
     def _check_shapes(self) -> None:
         """Refuses what no rank was meant to get: parts of a batch, or several in one."""
@@ -252,7 +254,7 @@ class Batch(dict[str, Any]):
 
     def replaced(self, tensors: Mapping[str, Any]) -> Batch:
         """Returns the batch with other tensors, of whatever shape, under some of its keys."""
-        shapes = {key: tuple(value.shape) for key, value in tensors.items()}
+        shapes = {str.__str__(key): tuple(value.shape) for key, value in tensors.items()}
         place = replace(self._place, shapes={**self._place.shapes, **shapes})
         return Batch({**self, **tensors}, place)
 

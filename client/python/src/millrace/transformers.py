@@ -17,7 +17,8 @@ trainer_state.json, is that of the last batch trained on.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from inspect import signature
 from typing import Any
 
@@ -73,30 +74,36 @@ def attach(trainer: Any, source: Any = None, **options: Any) -> Feed:
 
 
 def _callback(trainer: Any, feed: Feed) -> Any:
-    """Returns what Trainer calls. It may make another of the class, without arguments."""
+    """Returns what Trainer calls. It may make another of the class, without arguments.
+
+    A class lives until cycles are collected; trainer and feed, which is its, are not to.
+    """
     from transformers import TrainerCallback
     from transformers.trainer_callback import ExportableState
 
+    owner: Callable[[], Any] = weakref.ref(trainer)
+    fed: Callable[[], Any] = weakref.ref(feed)
+
     class MillraceData(TrainerCallback, ExportableState):
         def state(self) -> dict[str, Any]:
-            return {"args": {}, "attributes": {"data": to_json(feed.state_dict())}}
+            return {"args": {}, "attributes": {"data": to_json(fed().state_dict())}}
 
         def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
             if state.global_step:
-                _load(feed, state)
+                _load(fed(), state)
             if not args.ignore_data_skip:
                 raise UserError(
                     "ignore_data_skip was set to False after attach(): Trainer would pass over "
                     "batches that the data's state is behind already. Leave it True"
                 )
-            check(trainer.model_wrapped)
-            _check_inputs(feed)
+            check(owner().model_wrapped)
+            _check_inputs(fed())
 
         def on_substep_end(self, *_: Any, **__: Any) -> None:
-            feed.trained()
+            fed().trained()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            feed.trained()
+            fed().trained()
 
     return MillraceData()
 
