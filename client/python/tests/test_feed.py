@@ -117,6 +117,33 @@ def test_a_newer_iteration_ends_the_one_before(serve):
     data.close()
 
 
+def test_a_second_feed_of_a_dataset_passes_over_nothing(serve):
+    """As a second attach() makes one: it is refused, unless there is nothing to pass over."""
+    service = serve()
+    first = feed(service)
+    second, third = feed_of(first.dataset, 0, 1, {}), Feed(first.dataset)
+    for _ in range(3):
+        next(first)
+    first.trained()
+    with pytest.raises(millrace.UserError, match="2 batches of this dataset were fetched by"):
+        next(second)
+    assert feed_of(first, 0, 1, {}) is first  # what attach() returned goes on
+    check(next(iter(first)), 1)
+    first.trained()
+    state = first.state_dict()
+    second.load_state_dict(state)  # as of a checkpoint
+    check(next(second), 2)
+    second.trained()
+    check(next(third), 3)  # all was trained on
+    check_state(third.state_dict(), 3)
+    for old in (first, second):
+        with pytest.raises(millrace.UserError, match="another Feed of the same dataset has begun"):
+            next(old)
+    third.trained()
+    check_state(third.state_dict(), 4)
+    third.close()
+
+
 def test_before_anything_was_trained_on(serve):
     data = feed(serve())
     next(data)

@@ -115,7 +115,7 @@ class _Batches(Iterator[Batch]):
 def prepare(accelerator: Any, source: Any = None, **options: Any) -> Data:
     """Returns the batches of this process; accelerator saves and loads their state.
 
-    source: a millrace.torch.Dataset, a DataLoader of one that was not prepared, or an
+    source: a millrace.torch.Dataset, a DataLoader of one that was not prepared, a Feed, or an
         address; options are those of millrace.connect(), with dp_rank and dp_size by
         default the accelerator's process_index and num_processes.
     """

@@ -30,6 +30,12 @@ OVER = (
 )
 
 
+# The same, of another feed.
+TAKEN = (
+    "another Feed of the same dataset has begun, as that of another attach() does: this one is over"
+)
+
+
 class _Iteration(Iterator[Batch]):
     """An iterator over a feed's batches, from its first next() until a newer one begins."""
 
@@ -52,7 +58,9 @@ class Feed(StateNames):
     """The batches of a rank, for the trainer that calls trained().
 
     source: a Dataset, or a DataLoader of one. Worker processes of the DataLoader live as
-        long as the feed. The feed owns the dataset's position: nobody else iterates it.
+        long as the feed. The feed owns the dataset's position: nobody else iterates it. Another
+        feed of the dataset may take its place, once all that this one fetched was trained on
+        or a state was loaded; until then its next() raises UserError.
 
     Iterating again goes on after the last batch that was trained on, and ends the iteration
     before it. next() of the feed itself is of an iteration of its own.
@@ -66,6 +74,8 @@ class Feed(StateNames):
                 "or a DataLoader of one"
             )
         self.dataset = dataset
+        dataset._feeds += 1
+        self._number = dataset._feeds
         self._source = source
         self._batches: Iterator[Batch] | None = None
         self._again: deque[Batch] = deque()  # to be handed out before the next ones
@@ -99,9 +109,30 @@ class Feed(StateNames):
     def _next(self, iteration: int) -> Batch:
         if iteration != self._newest:
             raise UserError(OVER)
+        self._own_dataset()
         batch = self._again.popleft() if self._again else self._fetch()
         self._fetched.append(batch)
+        self._count_untrained()
         return batch
+
+    def _own_dataset(self) -> None:
+        """Raises UserError if another feed has the dataset's position, or batches of it."""
+        dataset = self.dataset
+        if dataset._fed > self._number:
+            raise UserError(TAKEN)
+        if dataset._fed < self._number and dataset._untrained:
+            raise UserError(
+                f"{dataset._untrained} batches of this dataset were fetched by another Feed, as "
+                "that of an attach() before, and not trained on: this one would pass over them. "
+                "Give what attach() returned, or the feed of a DataModule or of Accelerate's data, "
+                "in place of the dataset; or load a state first"
+            )
+        if 0 < dataset._fed < self._number and self._loaded is None:
+            self._loaded = dataset.state_dict()  # where that one ended
+        dataset._fed = self._number
+
+    def _count_untrained(self) -> None:
+        self.dataset._untrained = len(self._again) + len(self._fetched)
 
     def _fetch(self) -> Batch:
         for batch in (self._trained, *self._fetched):
@@ -152,6 +183,7 @@ class Feed(StateNames):
             self.dataset._rewind()
         else:
             self.dataset.load_state_dict(state)
+        self._count_untrained()
         self._died = False
 
     def _end_worker(self) -> None:
@@ -184,6 +216,7 @@ class Feed(StateNames):
         if isinstance(batch, Batch) and _place(batch) != _place(due):
             raise UserError(f"{_place(batch)} was trained on where {_place(due)} was due: {OVER}")
         self._trained = self._fetched.popleft()
+        self._count_untrained()
         self.count += 1
 
     def trained_all(self) -> None:
@@ -239,10 +272,11 @@ def _place(batch: Batch) -> str:
 def feed_of(source: Any, rank: int, size: int, options: dict[str, Any]) -> Feed:
     """Returns the feed of a trainer's process: rank of size, if not told otherwise.
 
-    source: a Dataset, a DataLoader of one, or an address, with options for connect().
+    source: a Dataset, a DataLoader of one, or an address, with options for connect(); or the
+        feed of another trainer, which goes on.
     """
     if source is None or isinstance(source, str):
         return Feed(Dataset(source, **{"dp_rank": rank, "dp_size": size, **options}))
     if options:
         raise UserError(f"the data has its options already: leave out {', '.join(options)}")
-    return Feed(source)
+    return source if isinstance(source, Feed) else Feed(source)

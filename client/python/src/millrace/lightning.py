@@ -104,7 +104,7 @@ def _of_loop(checkpoint: dict[str, Any]) -> Any:
 class DataModule(lightning.LightningDataModule):
     """The training data of one rank; override it for validation data.
 
-    source: a millrace.torch.Dataset, a DataLoader or StatefulDataLoader of one, or an
+    source: a millrace.torch.Dataset, a DataLoader or StatefulDataLoader of one, a Feed, or an
         address; options are those of millrace.connect(), with dp_rank and dp_size by
         default the trainer's global_rank and world_size.
 

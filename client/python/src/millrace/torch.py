@@ -322,6 +322,9 @@ class Dataset(IterableDataset[Batch], StateNames):
         self._user = _User()
         self._taken: dict[str, Any] | None = None  # from the loader, and not handed out
         self._iterated = False  # whether a worker does, which this process is
+        self._feeds = 0  # that were made of it
+        self._fed = 0  # the number of the one that fetched last
+        self._untrained = 0  # batches that it fetched, and that were not trained on
 
     def __iter__(self) -> Iterator[Batch]:
         return _Batches(self)
@@ -405,7 +408,7 @@ class Dataset(IterableDataset[Batch], StateNames):
         self._leave()
 
     def _leave(self) -> None:
-        self._taken, self._iterated = None, False
+        self._taken, self._iterated, self._untrained = None, False, 0
         self._user.leave()
 
     def start_prefetch(self) -> None:

@@ -46,11 +46,13 @@ INPUTS = (
 def attach(trainer: Any, source: Any = None, **options: Any) -> Feed:
     """Has trainer train on Millrace's batches, and save and load their state.
 
-    source: a millrace.torch.Dataset, a DataLoader of one, or an address; options are those
+    source: a millrace.torch.Dataset, a DataLoader of one, a Feed, or an address; options are those
         of millrace.connect(), with dp_rank and dp_size by default the process_index and
         world_size of trainer's arguments. Its tensors, if given, have all but labels.
 
-    Attached again, the trainer goes on with the new data only.
+    Attached again, the trainer goes on with the new data only. With a Dataset that was attached
+    before, to any trainer, training begins only where a checkpoint is resumed from or all that was
+    fetched was trained on; the Feed that this returned then, in its place, goes on.
 
     Sets ``ignore_data_skip``, as there is nothing to skip after a resume. The model is
     checked when training begins; see check(). A checkpoint without the data's state is
