@@ -1,6 +1,9 @@
 package worker
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // The memory of workers counts in the limit of whoever calls them, but for what they had when they were set
 // up, a model for example, and settled.
@@ -89,4 +92,28 @@ func (p *process) private() int64 {
 func (p *process) settled(r *Reply) {
 	p.base.Store(max(r.Own, p.base.Load()))
 	p.idle.Store(max(r.Held, p.idle.Load()))
+}
+
+// outgrown ends a worker that holds more memory than it may.
+func (p *process) outgrown(most int64) {
+	p.mu.Lock()
+	p.big = p.big || p.cause == ""
+	p.mu.Unlock()
+	p.kill(fmt.Sprintf("it held more memory than its limit of %d MiB", most>>20))
+}
+
+// tooLarge ends a worker that held more memory than it may while it worked, now or at any time before: the kernel knows,
+// but while the worker works on the next job already, what it held in its setup it says itself. What one held that is
+// gone by now nobody knows: its answer may have come with the end that it was given for its memory.
+func (p *process) tooLarge(j *job, reply *Reply) bool {
+	most, peak := p.server.opt.Memory, reply.Peak
+	if !j.setup {
+		peak = peakOf(p.pid)
+	}
+	if peak > most {
+		p.outgrown(most)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return peak > most || p.big || peak == 0 && !j.setup
 }

@@ -364,30 +364,6 @@ func (p *process) renew(why string) bool {
 	return used
 }
 
-// outgrown ends a worker that holds more memory than it may.
-func (p *process) outgrown(most int64) {
-	p.mu.Lock()
-	p.big = p.big || p.cause == ""
-	p.mu.Unlock()
-	p.kill(fmt.Sprintf("it held more memory than its limit of %d MiB", most>>20))
-}
-
-// tooLarge ends a worker that held more memory than it may while it worked, now or at any time before: the kernel knows,
-// but while the worker works on the next job already, what it held in its setup it says itself. What one held that is
-// gone by now nobody knows: its answer may have come with the end that it was given for its memory.
-func (p *process) tooLarge(j *job, reply *Reply) bool {
-	most, peak := p.server.opt.Memory, reply.Peak
-	if !j.setup {
-		peak = peakOf(p.pid)
-	}
-	if peak > most {
-		p.outgrown(most)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return peak > most || p.big || peak == 0 && !j.setup
-}
-
 // kill has a worker and all that it started end. It waits for nothing.
 func (p *process) kill(why string) {
 	p.mu.Lock()
@@ -450,11 +426,22 @@ func (p *process) reason(err error) string {
 	case errors.Is(err, os.ErrDeadlineExceeded) && len(p.queue) > 0:
 		p.slow = true
 		return fmt.Sprintf("it took longer than %v", p.queue[0].timeout)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, net.ErrClosed):
+	case errors.Is(err, net.ErrClosed):
+		return ""
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, unix.ECONNRESET):
+		if len(p.queue) > 0 && peakOf(p.pid) > 0 { // a process that ends has no memory any more when its files are closed
+			return closedWhy
+		}
 		return ""
 	}
 	return fmt.Sprintf("its worker sent garbage (%v)", err)
 }
+
+// closedWhy is why a worker is ended that closed its socket, closedStatus with what it ends if it finds that first.
+const (
+	closedWhy    = "it closed the connection of its worker, as os.closerange and os.exec do: have it close what it opened itself"
+	closedStatus = 113
+)
 
 // fromOutside are signals that nothing but another process sends, or a function that means it. An abort may be
 // either: as with all others, a row is to blame only if it brings one again, alone in a new worker.
@@ -466,6 +453,9 @@ func (p *process) end() Death {
 	defer late.Stop()
 	select {
 	case <-p.exit.told:
+		if p.exit.frame.Signal == 0 && p.exit.frame.Code == closedStatus {
+			return Death{Why: closedWhy}
+		}
 		if p.exit.frame.Signal == 0 {
 			return Death{Why: fmt.Sprintf("its worker ended with exit status %d", p.exit.frame.Code)}
 		}

@@ -151,6 +151,10 @@ def dies(text: str) -> str:
         os.kill(os.getpid(), signal.SIGKILL)
     if text == "hang":
         time.sleep(1000)
+    if text.startswith("closes"):
+        os.closerange(3, 1000)
+    if text == "closes and goes on":
+        time.sleep(1000)
     if text == "hog":
         hog = []
         while True:

@@ -25,6 +25,7 @@ import platform
 import select
 import signal
 import socket
+import stat
 import struct
 import sys
 from typing import Any
@@ -43,6 +44,7 @@ MAX_FRAME = 16 << 20
 MAX_ERRORS = 4 << 20  # bytes of row errors in one answer
 READ = 1 << 12  # bytes at a time: of nearly all frames more than there are
 FILES = 6  # of a new worker: its socket, its output, and input and output memory twice
+CLOSED = 113  # exit status of a worker whose socket was closed by a function
 CONTROL = 3  # the descriptor of the loader's socket
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -202,6 +204,8 @@ class Server:
                 if os.getpid() == worker and lacking(error):
                     flush()
                     end_from_outside()
+                if os.getpid() == worker and closed(files[0]):
+                    code = CLOSED
             finally:
                 flush()
                 os._exit(code)
@@ -321,6 +325,14 @@ def status(end: SystemExit) -> int:
         return (end.code or 0) & 0xFF
     print(end.code, file=sys.stderr)
     return 1
+
+
+def closed(sock: int) -> bool:
+    """Says whether a descriptor is no socket any more."""
+    try:
+        return not stat.S_ISSOCK(os.fstat(sock).st_mode)
+    except OSError:
+        return True
 
 
 def flush() -> None:
