@@ -2,11 +2,13 @@ package cli
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,6 +103,9 @@ func TestStandbyChecked(t *testing.T) {
 		"role":            {s.standby(t, "job.yaml", "log2", "key", tlsArgs("trainer", "ours")...), []string{"trainer.pem", "URI:millrace://role/planner", "its roles are trainer"}},
 		"role of a first": {command(t.Context(), s.dir, slices.Concat([]string{"planner", "job.yaml", "--listen", "127.0.0.1:0"}, tlsArgs("trainer", "ours"))...), []string{"URI:millrace://role/planner"}},
 		"network":         {s.standby(t, "job.yaml", "log2", "key", "--listen", "0.0.0.0:0"), []string{"without TLS would show"}},
+		"port":            {s.standby(t, "job.yaml", "log2", "key", "--listen", s.first.address), []string{"listening on " + s.first.address, "address already in use"}},
+		"address":         {s.standby(t, "job.yaml", "log2", "key", "--listen", "192.0.2.7:7070", "--insecure"), []string{"listening on 192.0.2.7:7070", "this machine has no such address"}},
+		"socket":          {s.standby(t, "job.yaml", "log2", "key", "--listen", "unix:absent/socket"), []string{"there is no folder absent"}},
 		"job":             {s.standby(t, "other.yaml", "log2", "key"), []string{"the mirror file://", "belongs to another job, with spec", "millrace lint", "undo the change of the job spec"}},
 	} {
 		t.Run(name, func(t *testing.T) { runCommand(t, c.cmd).expect(t, exitUser, c.says...) })
@@ -174,4 +179,50 @@ func TestStandbyLeaves(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(s.dir, "log3", "HIGHWATER")); err == nil {
 		t.Error("the planner of another job has a log")
 	}
+}
+
+// TestStandbyPort: a planner that stands by cannot listen when it is to take over, as the other one is stopped for a while. It goes
+// on standing by, and the other one goes on serving. When it can listen, and the other one is gone, it takes over.
+func TestStandbyPort(t *testing.T) {
+	t.Parallel()
+	s := startStanding(t)
+	key, err := os.ReadFile(filepath.Join(s.dir, "key"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.dir, "copy.key"), key, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said lockedBuffer
+	cmd := s.standby(t, "job.yaml", "log2", "copy.key", "--log-level", "info")
+	cmd.Stderr = &said
+	launch(t, cmd)
+	await(t, &said, "standing by")
+	s.join(t)
+	s.step(t, 4)
+	taken, err := net.Listen("tcp", s.second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if err := s.first.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	await(t, &said, "this planner cannot take over now")
+	if text := said.String(); !strings.Contains(text, "it could not serve: listening on "+s.second) {
+		t.Errorf("a planner whose port is taken says:\n%s", text)
+	}
+	if err := s.first.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	s.step(t, 8)
+	select {
+	case <-s.first.exited:
+		t.Fatalf("the planner that was stopped for a while has ended:\n%s", s.first.stderr.String())
+	default:
+	}
+	taken.Close()
+	s.first.cmd.Process.Kill()
+	s.step(t, 8)
+	checkReference(t, s.dir, s.ranks[0])
 }

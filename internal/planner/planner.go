@@ -105,9 +105,6 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// ready says what the planner could not serve with now.
-func (o *Options) ready() error { return o.Security.CheckPlanner(o.Address) }
-
 // keyless is the warning of a planner that stands by and is given no access key.
 const keyless = "this planner was given no access key and makes one when it takes over, which only processes of its user find that can read its folder: " +
 	"if the planner that it stands by for has --access-key-file, give this one the same file, or loaders, constructors and ranks end then"
@@ -134,7 +131,7 @@ func (o *Options) costs() *scaling.Costs {
 }
 
 func (o *Options) stepLog() steplog.Options {
-	return steplog.Options{Dir: o.LogDir, Mirror: o.LogMirror, Proved: o.MirrorProved, FS: o.LogFS, Spec: o.Job.Identity(), Standby: o.Standby, Ready: o.ready, Logger: o.Log, KeyFrame: o.KeyFrame}
+	return steplog.Options{Dir: o.LogDir, Mirror: o.LogMirror, Proved: o.MirrorProved, FS: o.LogFS, Spec: o.Job.Identity(), Standby: o.Standby, Logger: o.Log, KeyFrame: o.KeyFrame}
 }
 
 // Planner is a running Planner. All fields below inbox belong to the goroutine
@@ -190,10 +187,13 @@ func Run(ctx context.Context, opts Options) error {
 			opts.Log.Warn(keyless)
 		}
 	}
-	if err := opts.ready(); err != nil {
+	port := rpc.NewPort(opts.Address, opts.Advertise, opts.Security, rpc.MaxControl)
+	if err := port.Ready(); err != nil {
 		return err
 	}
+	defer port.Shut()
 	logOpts := opts.stepLog()
+	logOpts.Ready, logOpts.Open, logOpts.Shut = port.Ready, port.Open, port.Shut
 	serves := sync.OnceFunc(waits(ctx, &opts))
 	defer serves()
 	if err := logOpts.Prove(ctx); err != nil {
@@ -215,7 +215,7 @@ func Run(ctx context.Context, opts Options) error {
 	defer p.show()()
 	register := func(s grpc.ServiceRegistrar) { pb.RegisterPlannerServer(s, p) }
 	served := false
-	err = rpc.Run(ctx, opts.Address, opts.Advertise, opts.Security, rpc.MaxControl, register, func(ctx context.Context, address string) error {
+	err = port.Run(ctx, register, func(ctx context.Context, address string) error {
 		if served = true; opts.Serving != nil {
 			opts.Serving(address)
 		}

@@ -45,6 +45,8 @@ type Server interface {
 	grpc.ServiceRegistrar
 	// Serve serves until ctx ends, and then as the function Serve does. It is called once.
 	Serve(ctx context.Context) error
+	// Close closes the address of a server that is not to Serve.
+	Close() error
 }
 
 // Conn is what calls go over. *grpc.ClientConn is one, and says what the methods do.
@@ -63,6 +65,9 @@ type served struct {
 	listener net.Listener
 	security Security
 }
+
+// Close implements Server.
+func (s *served) Close() error { return s.listener.Close() }
 
 // Serve implements Server.
 func (s *served) Serve(ctx context.Context) error {

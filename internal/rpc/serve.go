@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 )
 
@@ -19,49 +18,7 @@ import (
 // context.Canceled is its regular end. Unless sec is Of a planner, this is the planner, and
 // makes the job's access key. A message of more than largest bytes is refused.
 func Run(ctx context.Context, address, advertise string, sec Security, largest int, register func(grpc.ServiceRegistrar), work func(ctx context.Context, address string) error) error {
-	server, at, withdraw, err := open(address, advertise, sec, largest)
-	if err != nil {
-		return err
-	}
-	defer withdraw()
-	register(server)
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return server.Serve(serving) })
-	g.Go(func() error {
-		defer stop()
-		return work(ctx, at)
-	})
-	if err := g.Wait(); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
-}
-
-// open returns a server that listens, and the address at which others reach it. withdraw takes
-// back the access key that was made for it, if one was.
-func open(address, advertise string, sec Security, largest int) (server Server, at string, withdraw func(), err error) {
-	withdraw = func() {}
-	if sec.carrier != nil {
-		server, err = sec.carrier.Listen(address, largest)
-		return server, address, withdraw, err
-	}
-	listener, err := Listen(address, sec)
-	if err != nil {
-		return nil, "", nil, err
-	}
-	at = advertised(listener, advertise)
-	if sec.planner == "" && sec.network == nil {
-		if sec, withdraw, err = sec.issue(listener, at); err != nil {
-			return nil, "", nil, errors.Join(err, listener.Close())
-		}
-	}
-	calls, err := NewServer(sec, limits(largest)...)
-	if err != nil {
-		withdraw()
-		return nil, "", nil, errors.Join(err, listener.Close())
-	}
-	return &served{calls, listener, sec}, at, withdraw, nil
+	return NewPort(address, advertise, sec, largest).Run(ctx, register, work)
 }
 
 // drainTime is how long a server waits for calls under way when it stops.

@@ -83,6 +83,12 @@ func (s *server) Serve(ctx context.Context) error {
 	return nil
 }
 
+// Close implements rpc.Server.
+func (s *server) Close() error {
+	s.close()
+	return s.listener.Close()
+}
+
 // abandon ends the handlers of a host that died, also those whose first message will never come.
 func (s *server) abandon() {
 	s.close()

@@ -20,6 +20,8 @@ type Options struct {
 	Spec    [32]byte      // identity of the job spec: a log of another one is refused; zero: any is taken
 	Standby bool          // wait until there is a log that no other planner has open, or whose mirror none renews any more
 	Ready   func() error  // why a planner that stands by could not serve now, so that it does not take over; may be nil
+	Open    func() error  // opens the planner's address, before the log is taken from another planner, which goes on if this one cannot listen; may be nil
+	Shut    func()        // closes it, as the log was not taken; with Open
 	Logger  *slog.Logger
 	// KeyFrame says whether a step has a key frame, which changes no byte of a batch; default: by the
 	// time that replaying takes.

@@ -133,6 +133,39 @@ func TestStandbyBlind(t *testing.T) {
 	})
 }
 
+// TestOpensFirst: a planner that cannot listen takes the log from nobody, whether it stands by or not. One that stands by says so
+// and takes it when it can; it is shut while it has not got it.
+func TestOpensFirst(t *testing.T) {
+	folder := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		beginMirror(t, folder)
+		warned, refused, open := make(lines, 100), errors.New("address already in use"), 0
+		opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: "file://" + folder, Logger: slog.New(warnings{warned}), Shut: func() { open-- }}
+		opts.Open = func() error { return refused }
+		if taken, err := Take(t.Context(), &opts); taken.log != nil || !errors.Is(err, refused) {
+			t.Errorf("one that does not stand by: %+v, %v", taken, err)
+		}
+		tries := 0
+		opts.Standby, opts.Open = true, func() error {
+			if tries++; tries < 4 {
+				return refused
+			}
+			open++
+			return nil
+		}
+		taken, err := Take(t.Context(), &opts)
+		if err != nil || taken.Epoch != 1 || open != 1 || tries != 4 {
+			t.Errorf("one that stands by: %+v, %v, open %d times, at try %d", taken, err, open, tries)
+		}
+		if len(warned) != 1 {
+			t.Errorf("%d warnings", len(warned))
+		}
+		if err := taken.log.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestStandbyStopped: a planner that stands by and is stopped while the mirror fails has no error to tell.
 func TestStandbyStopped(t *testing.T) {
 	folder := t.TempDir()

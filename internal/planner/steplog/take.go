@@ -115,11 +115,24 @@ func (t *Taken) tryTake(ctx context.Context, opts *Options) (again bool, err err
 		*t = Taken{}
 		return err == nil, err
 	}
+	return t.raise(opts)
+}
+
+// raise raises the epoch of the log, which ends the planner that wrote it, if it is still there; again is that of tryTake.
+func (t *Taken) raise(opts *Options) (again bool, err error) {
+	if err := opts.open(); err != nil {
+		err = errors.Join(err, t.log.Close())
+		*t = Taken{}
+		return false, err
+	}
 	t.Epoch = t.log.Epoch() + 1
 	failpoint.Hit(failpoint.FenceBefore)
 	if err = t.log.Fence(t.Epoch); err == nil {
 		failpoint.Hit(failpoint.FenceAfter)
 		return false, nil
+	}
+	if opts.Shut != nil {
+		opts.Shut()
 	}
 	faster, stopped := errors.Is(err, checkpoint.ErrOrder), t.log.Err() != nil
 	err = fmt.Errorf("raising the epoch of the log: %w", err)
@@ -145,6 +158,18 @@ func (o *Options) ready() error {
 		return fault.Userf("%w: %w", errNotReady, err)
 	}
 	return nil
+}
+
+// open opens the planner's address. What ready said is a moment ago, in which the log was read.
+func (o *Options) open() error {
+	if o.Open == nil {
+		return nil
+	}
+	err := o.Open()
+	if err != nil && o.Standby {
+		return fault.Userf("%w: %w", errNotReady, err)
+	}
+	return err
 }
 
 // Resumes says whether the log has steps.

@@ -86,11 +86,13 @@ func TestStandbysTogether(t *testing.T) {
 			for range standbys {
 				late, slow := time.Duration(rng.IntN(400))*time.Millisecond, time.Duration(rng.IntN(400))*time.Millisecond
 				opts := Options{Dir: "log", FS: vfs.NewMem(), Mirror: mirror, Standby: true, Logger: slog.New(pausing{first.Logger.Handler(), slow})}
+				open := false
+				opts.Open, opts.Shut = func() error { open = true; return nil }, func() { open = false }
 				go func() {
 					time.Sleep(late)
 					next, err := Take(ctx, &opts)
-					if err != nil {
-						t.Errorf("seed %d: %v", seed, err)
+					if err != nil || open != (next.log != nil) {
+						t.Errorf("seed %d: %v, and its address is open: %v", seed, err, open)
 					}
 					took <- next
 				}()
