@@ -22,13 +22,14 @@ const (
 
 // Holdup is what holds the job up right now.
 type Holdup struct {
-	Cause Cause
-	Name  string // which one, where there are several
-	Text  string // in words
-	Log   Millis // with CauseLog: for how long it has been written to
-	Ranks bool   // ranks are waited for: the service has done all that it may
-	Slow  Acked  // the rank that is waited for, where that is one
-	Quiet string // a constructor that serves ranks and has missed a few beats; "" if none has
+	Cause   Cause
+	Name    string // which one, where there are several
+	Text    string // in words
+	Log     Millis // with CauseLog: for how long it has been written to
+	Ranks   bool   // ranks are waited for: the service has done all that it may
+	Loaders bool   // with CauseMember: a loader is waited for, as none is connected or none says anything
+	Slow    Acked  // the rank that is waited for, where that is one
+	Quiet   string // a constructor that serves ranks and has missed a few beats; "" if none has
 }
 
 // Holdup says what holds the job up right now.
@@ -52,6 +53,9 @@ func (c *Core) holdup() Holdup {
 	step, rows := c.plan.Missing()
 	next := c.nextMesh(step)
 	if next == nil && c.starved() {
+		if text := c.missingLoader(); text != "" {
+			return Holdup{Cause: CauseMember, Text: text, Loaders: true}
+		}
 		return Holdup{Cause: CauseSource, Name: c.sources.specs[c.firstWanted().source].Name, Text: c.unread()}
 	}
 	if who := c.refused(); who != "" {
@@ -67,6 +71,9 @@ func (c *Core) holdup() Holdup {
 	}
 	full := c.crowded(step)
 	if !all && full == "" {
+		if text := c.missingLoader(); text != "" {
+			return Holdup{Cause: CauseMember, Text: text, Loaders: true}
+		}
 		return Holdup{Cause: CauseConstructor, Text: fmt.Sprintf("%d rows of step %d to be assembled", rows, step)}
 	}
 	slow, text := c.trainers()

@@ -101,3 +101,34 @@ func TestHoldupRoom(t *testing.T) {
 		t.Errorf("with a full buffer for a later step: %+v", h)
 	}
 }
+
+// TestHoldupLoaders: where no loader is connected, or none says anything, that is what holds up a step for which something is to
+// be read or handed out. While another one is there and speaks, it is not.
+func TestHoldupLoaders(t *testing.T) {
+	p := newPlayer(t)
+	want := func(when string, cause Cause, text string) {
+		t.Helper()
+		if h := p.core.Holdup(); h.Cause != cause || h.Text != text || h.Loaders != (cause == CauseMember) {
+			t.Errorf("%s: %+v, want %s: %s", when, h, cause, text)
+		}
+	}
+	play := func(commands ...string) {
+		for _, c := range commands {
+			p.do(c)
+		}
+	}
+	play("job dp=1 web", "loader l0", "loader l1", "constructor c0", "indexed l0 web", "log kept", "read", "join j0 0", "admit c0", "read", "persisted", "assemble 0", "ack 0 1", "read", "persisted")
+	want("all are there", CauseConstructor, "2 rows of step 1 to be assembled")
+	play("left l0")
+	want("one of two is gone", CauseConstructor, "2 rows of step 1 to be assembled")
+	play("silent l1 2")
+	want("the other one says nothing", CauseMember, "word of loader l1")
+	play("loader l2")
+	want("one came", CauseConstructor, "2 rows of step 1 to be assembled")
+	play("silent l2 2")
+	want("both say nothing", CauseMember, "word of one of 2 loaders, such as l1")
+	play("left l1", "left l2")
+	want("none is there", CauseMember, "loader 0 of 1 to connect")
+	play("loader l3")
+	want("one came again", CauseConstructor, "2 rows of step 1 to be assembled")
+}

@@ -223,6 +223,28 @@ func (c *Core) missingMember() string {
 	return ""
 }
 
+// missingLoader names the loader that has to be there, or to speak again, before anything is read or handed out; "" if one
+// is there and speaks: it takes what others were to do.
+func (c *Core) missingLoader() string {
+	all := c.members.loaders
+	if len(all) == 0 {
+		return fmt.Sprintf("loader 0 of %d to connect", c.cfg.Loaders)
+	}
+	for _, l := range all {
+		if !l.silent {
+			return ""
+		}
+	}
+	name := all[0].name
+	if l := c.members.loader(c.Reads()); l != nil {
+		name = l.name
+	}
+	if len(all) == 1 {
+		return "word of loader " + name
+	}
+	return fmt.Sprintf("word of one of %d loaders, such as %s", len(all), name)
+}
+
 // firstWanted is the first block that is being read; there is one.
 func (c *Core) firstWanted() block {
 	var first *block

@@ -15,7 +15,7 @@ import (
 type facts struct {
 	now     control.Holdup
 	mute    []mute // constructors that serve ranks
-	loaders string // one that says nothing, or that none is connected
+	loaders Stall  // those that say nothing, or that none is connected
 	way     Stall  // what is ready, and does not reach a rank
 	rest    Stall  // trainers that take far longer than usual
 }
@@ -52,14 +52,32 @@ func (s *Service) lose(x control.Snapshot, quiet func(control.Session) time.Dura
 	if n := len(x.Unserved) * perDP(x); n > 0 {
 		s.Trainers.lose(n, "the ranks that no constructor serves")
 	}
-	if len(x.Loaders) == 0 {
-		s.facts.loaders = "no loader is connected"
+	s.facts.loaders = loaders(x.Loaders, quiet)
+}
+
+// loaders names those that say nothing, if some do: what they were to do, others do, as far as there are others. Without
+// them nothing is read.
+func loaders(all []control.Member, quiet func(control.Session) time.Duration) (x Stall) {
+	if len(all) == 0 {
+		return Stall{Cause: "member", Line: "no loader is connected"}
 	}
-	for _, l := range x.Loaders {
-		if d := quiet(l.Session); d > silence && s.facts.loaders == "" {
-			s.facts.loaders = fmt.Sprintf("loader %s at %s says nothing, for %.0f s", l.Name, l.Address, d.Seconds())
+	n := 0
+	for _, l := range all {
+		d := quiet(l.Session)
+		if d <= silence {
+			continue
+		}
+		if n++; n == 1 {
+			x = Stall{Cause: "loader", Line: fmt.Sprintf("loader %s at %s says nothing, for %.0f s", l.Name, l.Address, d.Seconds())}
 		}
 	}
+	if n > 1 {
+		x.Line += fmt.Sprintf(", and %d more", n-1)
+	}
+	if n == len(all) {
+		x.Cause = "member"
+	}
+	return x
 }
 
 // begun says whether ranks are at work: the first has joined, and the job has not ended.

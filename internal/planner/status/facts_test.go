@@ -17,6 +17,8 @@ func TestLost(t *testing.T) {
 	two := []control.Member{{Session: 3, Name: "C0", Address: "10.0.0.3:1", Buckets: []uint32{0}}, {Session: 4, Name: "C1", Address: "10.0.0.4:1", Buckets: []uint32{1}}}
 	steady := control.Holdup{Cause: control.CauseTrainers, Text: "trainers: rank dp=1 is at step 884", Ranks: true}
 	missing := control.Holdup{Cause: control.CauseMember, Text: "constructor 1 of 2 to connect"}
+	noLoader, silent := control.Holdup{Cause: control.CauseMember, Text: "loader 0 of 2 to connect", Loaders: true}, control.Holdup{Cause: control.CauseMember, Text: "word of one of 2 loaders, such as l0", Loaders: true}
+	pair := append(loaders, control.Member{Session: 2, Name: "l1", Address: "10.0.0.2:1"})
 	for name, c := range map[string]struct {
 		state    string
 		joined   bool
@@ -30,17 +32,21 @@ func TestLost(t *testing.T) {
 		cause    string
 		says     string
 	}{
-		"all speak":           {"running", true, loaders, two, nil, steady, nil, 0.001, 0, "trainers", "none: "},
-		"one is stopped":      {"running", true, loaders, two, nil, steady, map[control.Session]time.Duration{3: 3 * time.Second}, 0.5005, 2, "constructor", "trainers wait on data, 50 % of the last 10 s (the ranks of constructor C0 100 %): constructor C0 at 10.0.0.3:1 says nothing, for 3 s"},
-		"not for long":        {"running", true, loaders, two, nil, steady, map[control.Session]time.Duration{3: muteAfter}, 0.001, 0, "trainers", "none: "},
-		"both are":            {"running", true, loaders, two, nil, steady, map[control.Session]time.Duration{3: 9 * time.Second, 4: 8 * time.Second}, 1, 4, "constructor", "100 % of the last 10 s (the ranks of constructor C0 100 %): constructor C0 at 10.0.0.3:1 says nothing, for 9 s; constructor C1 at 10.0.0.4:1 says nothing, for 8 s"},
-		"one is gone":         {"running", true, loaders, two[:1], []uint32{1}, missing, nil, 0.5005, 2, "member", "(the ranks that no constructor serves 100 %): constructor 1 of 2 to connect"},
-		"one of each":         {"running", true, loaders, two[:1], []uint32{1}, missing, map[control.Session]time.Duration{3: 9 * time.Second}, 1, 4, "constructor", "constructor C0 at 10.0.0.3:1 says nothing, for 9 s; constructor 1 of 2 to connect"},
-		"all are gone":        {"running", true, loaders, nil, []uint32{0, 1}, missing, nil, 1, 4, "member", "100 % of the last 10 s"},
-		"the job is over":     {"ended", true, loaders, nil, []uint32{0, 1}, missing, nil, 0, 0, "", ""},
-		"nobody joined":       {"running", false, loaders, nil, []uint32{0, 1}, missing, nil, -1, 0, "", ""},
-		"a loader is stopped": {"running", true, loaders, two, nil, steady, map[control.Session]time.Duration{1: time.Minute}, 0.001, 0, "loader", "trainers stood still 0.1 % of the last 10 s, as far as they say; 0 steps are ready or under way: loader l0 at 10.0.0.1:1 says nothing, for 60 s"},
-		"no loader is there":  {"running", true, nil, two, nil, steady, nil, 0.001, 0, "loader", "no loader is connected"},
+		"all speak":                      {"running", true, loaders, two, nil, steady, nil, 0.001, 0, "trainers", "none: "},
+		"one is stopped":                 {"running", true, loaders, two, nil, steady, map[control.Session]time.Duration{3: 3 * time.Second}, 0.5005, 2, "constructor", "trainers wait on data, 50 % of the last 10 s (the ranks of constructor C0 100 %): constructor C0 at 10.0.0.3:1 says nothing, for 3 s"},
+		"not for long":                   {"running", true, loaders, two, nil, steady, map[control.Session]time.Duration{3: muteAfter}, 0.001, 0, "trainers", "none: "},
+		"both are":                       {"running", true, loaders, two, nil, steady, map[control.Session]time.Duration{3: 9 * time.Second, 4: 8 * time.Second}, 1, 4, "constructor", "100 % of the last 10 s (the ranks of constructor C0 100 %): constructor C0 at 10.0.0.3:1 says nothing, for 9 s; constructor C1 at 10.0.0.4:1 says nothing, for 8 s"},
+		"one is gone":                    {"running", true, loaders, two[:1], []uint32{1}, missing, nil, 0.5005, 2, "member", "(the ranks that no constructor serves 100 %): constructor 1 of 2 to connect"},
+		"one of each":                    {"running", true, loaders, two[:1], []uint32{1}, missing, map[control.Session]time.Duration{3: 9 * time.Second}, 1, 4, "constructor", "constructor C0 at 10.0.0.3:1 says nothing, for 9 s; constructor 1 of 2 to connect"},
+		"all are gone":                   {"running", true, loaders, nil, []uint32{0, 1}, missing, nil, 1, 4, "member", "100 % of the last 10 s"},
+		"the job is over":                {"ended", true, loaders, nil, []uint32{0, 1}, missing, nil, 0, 0, "", ""},
+		"nobody joined":                  {"running", false, loaders, nil, []uint32{0, 1}, missing, nil, -1, 0, "", ""},
+		"a loader is stopped":            {"running", true, loaders, two, nil, steady, map[control.Session]time.Duration{1: time.Minute}, 0.001, 0, "member", "trainers stood still 0.1 % of the last 10 s, as far as they say; 0 steps are ready or under way: loader l0 at 10.0.0.1:1 says nothing, for 60 s"},
+		"no loader is there":             {"running", true, nil, two, nil, steady, nil, 0.001, 0, "member", "as far as they say; 0 steps are ready or under way: no loader is connected"},
+		"none is, and one is waited for": {"running", true, nil, two, nil, noLoader, nil, 0.001, 0, "member", "as far as they say; 0 steps are ready or under way: loader 0 of 2 to connect"},
+		"all loaders are stopped":        {"running", true, pair, two, nil, silent, map[control.Session]time.Duration{1: 14 * time.Second, 2: time.Minute}, 0.001, 0, "member", "under way: loader l0 at 10.0.0.1:1 says nothing, for 14 s, and 1 more"},
+		"all are, since a moment ago":    {"running", true, pair, two, nil, silent, map[control.Session]time.Duration{1: 3 * time.Second, 2: 3 * time.Second}, 0.001, 0, "member", "under way: word of one of 2 loaders, such as l0"},
+		"one of two loaders is stopped":  {"running", true, pair, two, nil, steady, map[control.Session]time.Duration{2: time.Minute}, 0.001, 0, "loader", "under way: loader l1 at 10.0.0.2:1 says nothing, for 60 s"},
 	} {
 		x := control.Snapshot{State: c.state, Joined: c.joined, Loaders: c.loaders, Constructors: c.there, Holdup: c.holdup, Ranks: 4, DPRanks: 2, Unserved: c.unserved}
 		s := Of(x, func(control.Session) *pb.LoaderUsage { return nil }, func(control.Session) *pb.ConstructorUsage {

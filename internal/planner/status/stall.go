@@ -146,7 +146,11 @@ func (s *Service) gone() (x Stall, is bool) {
 		if len(all) == 0 {
 			x.Cause = "member"
 		}
-		all = append(all, h.Text)
+		text := h.Text
+		if h.Loaders && len(s.Loaders) > 0 && s.facts.loaders.Cause == "member" {
+			text = s.facts.loaders.Line // and for how long
+		}
+		all = append(all, text)
 	}
 	x.Line = strings.Join(all, "; ")
 	return x, len(all) > 0
@@ -154,8 +158,8 @@ func (s *Service) gone() (x Stall, is bool) {
 
 // doubt is what speaks against trainers who say that they do not wait.
 func (s *Service) doubt() (x Stall, is bool) {
-	if s.facts.loaders != "" {
-		return Stall{"loader", "", s.facts.loaders}, true
+	if s.facts.loaders.Line != "" {
+		return s.facts.loaders, true
 	}
 	if len(s.Holdups) > 0 && halts(s.top()) { // ranks that join again may do so since then
 		return culprit(s), true
