@@ -29,10 +29,12 @@ func (e *Epochs) Hear(epoch uint64) {
 }
 
 // Check takes the epoch of a planner, with whatever it says. An error of class fault.Lost refuses
-// that: another planner took its place, and it does not know.
+// that: another planner took its place, and it does not know. One of no epoch, 0, has not the job's log.
 func (e *Epochs) Check(epoch uint64) error {
 	e.Hear(epoch)
-	if highest := e.highest.Load(); epoch < highest {
+	if highest := e.highest.Load(); epoch == 0 && highest > 0 {
+		return fault.Lostf("it keeps no log, has not opened it, or failed: see what it logs, or `millrace status` (the planner before it had epoch %d; refused %d times so far)", highest, e.refused.Add(1))
+	} else if epoch < highest {
 		return fault.Lostf("it is the planner of epoch %d, and another one took over with epoch %d: stop the former (refused %d times so far)", epoch, highest, e.refused.Add(1))
 	}
 	return nil

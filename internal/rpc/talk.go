@@ -24,6 +24,10 @@ const logWaitEvery = 30 * time.Second
 // roles that were there, and ranks wait for it: the last role to find it is what they wait for.
 const lookEvery = 200 * time.Millisecond
 
+// vainEvery is that while there is one which is refused as it has no epoch: someone has to mend that. It is less than a planner
+// that takes over waits for roles.
+const vainEvery = time.Second
+
 // answerTime is how long one of several addresses may take to answer before the next one is
 // tried: a machine that is gone does not refuse.
 const (
@@ -60,7 +64,7 @@ type Hello[Q any] = func(epoch uint64) *Q
 // fault.User is the planner's refusal; one of fault.Lost says that there was no planner for
 // Role.Patience.
 func Talk[Q, R any](ctx context.Context, r Role, open Open[Q, R], hello Hello[Q], work func(context.Context, *Session[Q, R]) error) error {
-	t := &talk{role: &r, pause: Backoff{Name: r.Kind + " " + r.ID, Longest: lookEvery}}
+	t := &talk{role: &r, pause: Backoff{Name: r.Kind + " " + r.ID}}
 	defer t.close()
 	if err := t.dial(); err != nil {
 		return err
@@ -115,6 +119,7 @@ type talk struct {
 	met      bool      // one of them has answered
 	since    time.Time // without a planner
 	logged   time.Time // last line about that
+	vain     bool      // in this round there was one without an epoch, which is refused
 	pause    Backoff
 }
 
@@ -163,6 +168,7 @@ func (t *talk) connected(to string) {
 // check refuses what a planner says whose epoch is over.
 func (t *talk) check(epoch uint64) error {
 	err := t.role.Epochs.Check(epoch)
+	t.vain = t.vain || err != nil && epoch == 0
 	if n := t.role.Epochs.Refused(); err != nil && n&(n-1) == 0 { // less and less often
 		t.role.Log.Warn("a planner is refused", "err", err)
 	}
@@ -186,6 +192,10 @@ func (t *talk) wait(ctx context.Context, err error) error {
 		r.Log.Warn("waiting for the planner: is it running there, and with the same --tls-* flags?", "planner", r.Planner, "seconds", int(alone.Seconds()), "err", err)
 	}
 	if t.next%len(t.planners) == 0 {
+		t.pause.Longest = lookEvery
+		if t.vain {
+			t.pause.Longest, t.vain = vainEvery, false
+		}
 		_ = t.pause.Wait(ctx) // if ctx ends, so does the next attempt
 	}
 	return nil

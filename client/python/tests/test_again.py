@@ -175,6 +175,16 @@ def test_a_planner_whose_epoch_is_over_is_refused(serve, open_loader):
         take(loader, service, 1)
 
 
+def test_a_planner_without_an_epoch_is_refused(serve, open_loader):
+    service = serve()
+    service.epoch = 5
+    loader = open_loader(service, prefetch=0, timeout=4)
+    take(loader, service, 2)
+    service.epoch = 0
+    with pytest.raises(millrace.LostError, match="keeps no log, has not opened it, or failed"):
+        loader.state_dict()
+
+
 def test_answers_of_a_planner_whose_epoch_is_over_are_refused(serve, open_loader):
     """The next planner that answers hears how often that was, once."""
     service = serve()

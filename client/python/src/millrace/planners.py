@@ -100,6 +100,11 @@ class Planners:
         """Notes the epoch of an answer. Raises LostError for one that is over."""
         if answer.epoch < self.epoch:
             self._refused += 1
+            if answer.epoch == 0:
+                raise LostError(
+                    f"{what}: the planner keeps no log, has not opened it, or failed: see what it "
+                    f"logs, or `millrace status` (the planner before it had epoch {self.epoch})"
+                )
             raise LostError(
                 f"{what}: the planner is of epoch {answer.epoch}, and another one took "
                 f"over with epoch {self.epoch}"
