@@ -12,6 +12,9 @@ func (Asked) Scale(context.Context, Role, int) error { return nil }
 // Draining implements Fleet.
 func (Asked) Draining(Role, []string) {}
 
+// Joined implements Fleet.
+func (Asked) Joined(Role, int) {}
+
 // Members implements Fleet: it runs none.
 func (Asked) Members(ctx context.Context, changed func([]Member)) {
 	changed(nil)

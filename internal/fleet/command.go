@@ -29,7 +29,8 @@ const (
 )
 
 // Command is a fleet that has a command of the user's do what it is asked for: it is run by the shell with the environment
-// variables ROLE, COUNT and DRAINED (names separated by spaces), each time one of them changed. A command that fails, or
+// variables ROLE, COUNT and DRAINED (names separated by spaces), each time one of them changed, and again, with pauses that grow, while fewer
+// members are there than it was asked for. A command that fails, or
 // takes more than a minute, which ends all that it started, is run again after a pause that grows, with what is wanted by then. It never ends a job.
 type Command struct {
 	text  string
@@ -40,6 +41,7 @@ type Command struct {
 	mu      sync.Mutex // guards the fields below
 	wanted  map[Role]want
 	done    map[Role]want // by commands that ended well; none of a role whose last one failed
+	short   map[Role]*short
 	problem string
 	token   chan struct{} // something is to be done, or changed
 	watch   []chan struct{}
@@ -52,7 +54,7 @@ type want struct {
 
 // NewCommand returns a fleet that runs a command.
 func NewCommand(text string, log *slog.Logger) *Command {
-	return &Command{text: text, log: log, time: commandTime, pause: firstPause, wanted: map[Role]want{}, done: map[Role]want{}, token: make(chan struct{}, 1)}
+	return &Command{text: text, log: log, time: commandTime, pause: firstPause, wanted: map[Role]want{}, done: map[Role]want{}, short: map[Role]*short{}, token: make(chan struct{}, 1)}
 }
 
 // Run runs the command whenever something else is wanted, until ctx ends.
@@ -85,12 +87,12 @@ func (c *Command) Run(ctx context.Context) error {
 	}
 }
 
-// next is a role of which something else is wanted than was done, as far as is known; "" if there is none.
+// next is a role of which something else is wanted than was done, as far as is known, or there; "" if there is none.
 func (c *Command) next() (Role, want) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for role, w := range c.wanted {
-		if done, ok := c.done[role]; !ok || done != w {
+		if done, ok := c.done[role]; !ok || done != w || c.short[role] != nil && c.short[role].due {
 			return role, w
 		}
 	}
@@ -100,6 +102,7 @@ func (c *Command) next() (Role, want) {
 func (c *Command) ended(role Role, w want, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.ran(role)
 	if c.problem = ""; err != nil {
 		c.problem = fmt.Sprintf("the command for %d members of role %s: %v", w.count, role, err)
 		delete(c.done, role) // it may have done a part of it, or all

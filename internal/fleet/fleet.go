@@ -31,6 +31,9 @@ type Fleet interface {
 	// Draining names all members of a role that have nothing left to do: a Scale to fewer ends these before others. A name
 	// that is left out again stays.
 	Draining(role Role, names []string)
+	// Joined says how many members of a role are in the job, now and then: a fleet that does not see its members asks again
+	// for those that are lost.
+	Joined(role Role, n int)
 	// Members calls changed with what runs, at once and at every change, until ctx ends. It may leave out what changed
 	// again meanwhile. changed is called by one goroutine, which Members waits for.
 	Members(ctx context.Context, changed func([]Member))

@@ -225,6 +225,44 @@ func TestCommandRevert(t *testing.T) {
 	}
 }
 
+// TestCommandLost: while fewer members are there than it was asked for, a command is run again, with pauses that grow; when they
+// are there it is not, and for members that are lost after that the first pause counts.
+func TestCommandLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := NewCommand("", slog.New(slog.DiscardHandler))
+		runs := 0
+		work := func() {
+			for role, w := c.next(); role != ""; role, w = c.next() {
+				runs++
+				c.ended(role, w, nil)
+			}
+		}
+		after := func(d time.Duration, joined, want int) {
+			t.Helper()
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Second) {
+				c.Joined(Loader, joined)
+				work()
+			}
+			if runs != want {
+				t.Errorf("%d of 2 are there for %v: the command was run %d times in all, want %d", joined, d, runs, want)
+			}
+		}
+		after(time.Hour, 0, 0) // nothing was asked for
+		if err := c.Scale(t.Context(), Loader, 2); err != nil {
+			t.Fatal(err)
+		}
+		work()
+		after(firstShort, 0, 1)
+		after(time.Hour, 2, 1)
+		after(firstShort, 1, 1)
+		after(2*firstShort, 1, 2)
+		after(4*firstShort, 1, 3)
+		after(10*time.Hour, 1, 65) // about one in lastShort
+		after(time.Minute, 3, 65)
+		after(firstShort+10*time.Second, 1, 66)
+	})
+}
+
 // TestCommandLeaves: one that ended well and left a child in the background has done what it was asked for; the child of one
 // that failed is no excuse.
 func TestCommandLeaves(t *testing.T) {

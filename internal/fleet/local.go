@@ -216,5 +216,8 @@ func (l *Local) changed() {
 	}
 }
 
+// Joined implements Fleet: a local fleet sees its members, and starts one again that ended.
+func (*Local) Joined(Role, int) {}
+
 // Problem implements Fleet: what a local fleet is asked for it does, or ends.
 func (l *Local) Problem() string { return "" }

@@ -121,6 +121,9 @@ func (s *Scaling) look(ctx context.Context, now time.Time) {
 	if err != nil {
 		return
 	}
+	if x.State == "starting" || x.State == "running" {
+		s.opts.Fleet.Joined(fleet.Loader, len(x.Loaders))
+	}
 	interval, ok := s.interval(&x, now)
 	if !ok {
 		s.ask(ctx, &x)

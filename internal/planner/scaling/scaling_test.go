@@ -19,9 +19,16 @@ import (
 // asked is a fleet that starts nothing and keeps what it was asked for.
 type asked struct {
 	fleet.Asked
-	mu   sync.Mutex
-	all  []int
-	fail error
+	mu     sync.Mutex
+	all    []int
+	joined []int // as it heard
+	fail   error
+}
+
+func (a *asked) Joined(_ fleet.Role, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.joined = append(a.joined, n)
 }
 
 func (a *asked) Scale(_ context.Context, _ fleet.Role, n int) error {
@@ -84,6 +91,11 @@ func TestBegins(t *testing.T) {
 				if got := f.seen(); !slices.Equal(got, x.yet) {
 					t.Errorf("after an interval it was asked for %v, want %v", got, x.yet)
 				}
+				f.mu.Lock()
+				if of := x.state == "starting" || x.state == "running"; len(f.joined) > 1 || of != slices.Equal(f.joined, []int{x.there}) {
+					t.Errorf("it heard that %v are there, want %d", f.joined, x.there)
+				}
+				f.mu.Unlock()
 				wanted()
 				if got := s.Now().Problem; x.fail != nil && got != "broken" || x.fail == nil && got != "" {
 					t.Errorf("the problem is %q", got)
