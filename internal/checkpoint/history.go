@@ -60,6 +60,20 @@ func (h History) pieces(number uint64) (all []piece) {
 	return all
 }
 
+// root is the branch that has the first step which leads to the end of another, or of the same.
+func (h History) root(number uint64) uint64 {
+	for _, p := range h.pieces(number) {
+		return p.branch
+	}
+	return number
+}
+
+// Steps are those that lead to the end of the current branch: none if first and next are equal.
+func (h History) Steps() (first, next int64) {
+	s := h.span(h.Current().Number)
+	return s.first, s.next
+}
+
 // span is the steps that lead to the end of a branch.
 func (h History) span(number uint64) span {
 	all := h.pieces(number)
@@ -102,21 +116,35 @@ func (h History) Add(step int64) {
 	b.Next = step + 1
 }
 
+// free is the number of the next branch: a branch that has no step of its own gives it its number.
+func (h History) free() uint64 {
+	b := h.Current()
+	if b.From == b.Next {
+		return b.Number
+	}
+	return b.Number + 1
+}
+
 // Truncated leaves the current branch at a step that it has: another one begins. One that has no
 // step of its own begins again instead.
 func (h History) Truncated(from int64) History {
-	left := h.Current()
-	next := Branch{Number: left.Number + 1}
-	if left.From == left.Next {
-		next.Number = left.Number
-	}
-	next.Parent = next.Number
-	for _, p := range h.pieces(left.Number) {
-		if p.first < from {
-			next.Parent, next.From, next.Next = p.branch, from, from
+	return h.opening(Fork{Number: h.free(), Parent: h.Current().Number, From: from})
+}
+
+// Forked leaves the current branch for one that goes on from another.
+func (h History) Forked(op Fork) History {
+	op.Number = max(op.Number, h.free())
+	return h.opening(op)
+}
+
+func (h History) opening(op Fork) History {
+	next := Branch{Number: op.Number, Parent: op.Number}
+	for _, p := range h.pieces(op.Parent) {
+		if p.has(op.From - 1) {
+			next.Parent, next.From, next.Next = p.branch, op.From, op.From
 		}
 	}
-	if next.Number == left.Number {
+	if left := h.Current(); left.From == left.Next {
 		*left = next
 		return h
 	}
@@ -199,21 +227,34 @@ func Begins(log Reader) bool {
 }
 
 // GoOn are the operations by which a log goes on at a step, in a branch of its own. What the log
-// has before the step is the branch's too if it leads there: its chain has the digest then. Else all
-// is left, from step 0 on, wherever this copy of the log begins: others may reach back further, also
-// where this one has no step left.
+// has before the step, in its newest branch whose chain has the digest there, is the new branch's too:
+// it leads there. Else all is left, from step 0 on, wherever this copy of the log begins: others may
+// reach back further, also where this one has no step left.
 func GoOn(log Reader, step int64, digest [32]byte) ([]Op, error) {
-	if log.Branches()[0] == (Branch{}) {
+	h := History(log.Branches())
+	if h[0] == (Branch{}) {
 		return nil, nil // nothing was ever written
 	}
-	known, ok, err := log.ReadDigest(step - 1)
-	switch {
-	case err != nil:
-		return nil, err
-	case !ok || known != digest:
-		step = 0
+	current := h.Current().Number
+	for _, b := range slices.Backward(h) {
+		if log.Trimmed() > 0 && h.root(b.Number) != h.root(current) {
+			continue // it was cut where it may have no key frame, and the mirror may have let go of it
+		}
+		steps, err := log.Branch(b.Number)
+		if err != nil {
+			return nil, err
+		}
+		switch known, ok, err := steps.ReadDigest(step - 1); {
+		case err != nil:
+			return nil, err
+		case !ok || known != digest:
+		case b.Number == current:
+			return []Op{Truncate{From: step}}, nil
+		default:
+			return []Op{Fork{Number: h.free(), Parent: b.Number, From: step}}, nil
+		}
 	}
-	return []Op{Truncate{From: step}}, nil
+	return []Op{Truncate{From: 0}}, nil
 }
 
 // Follow takes in an operation of a log that is read in the order in which it was written. For one
@@ -235,6 +276,8 @@ func (h *History) Follow(op Op) (branch uint64, step int64, ok bool) {
 		if steps.has(max(op.From, steps.first)) {
 			*h = h.Truncated(op.From)
 		}
+	case Fork:
+		*h = h.Forked(op)
 	case InBranch:
 		*last = Branch{Number: op.Number, Parent: op.Number}
 	}

@@ -2,7 +2,7 @@ package checkpoint
 
 import "fmt"
 
-// Op is one operation of a Write: one of Append, SetDigest, Truncate, Trim, InBranch,
+// Op is one operation of a Write: one of Append, SetDigest, Truncate, Fork, Trim, InBranch,
 // AddChange, Fence, SetGeneration and Place. Each does what the method of Log that has its name does.
 type Op interface {
 	op()
@@ -22,6 +22,14 @@ type (
 	}
 	// Truncate is Log.Truncate.
 	Truncate struct{ From int64 }
+	// Fork opens a branch, like Truncate, after another branch than the one that is written: the
+	// steps of Parent before From are the new branch's too. A copy of the log that does not have
+	// the step before From there has none of them: it leaves all.
+	Fork struct {
+		Number uint64 // of the new branch; the next that is free if it is taken
+		Parent uint64
+		From   int64
+	}
 	// Trim is Log.Trim.
 	Trim struct{ Before int64 }
 	// InBranch numbers the branch of what follows, in a log that has no step: a copy of another
@@ -46,6 +54,7 @@ type (
 func (Append) op()        {}
 func (SetDigest) op()     {}
 func (Truncate) op()      {}
+func (Fork) op()          {}
 func (Trim) op()          {}
 func (InBranch) op()      {}
 func (AddChange) op()     {}
@@ -61,6 +70,11 @@ func (o SetDigest) String() string { return fmt.Sprintf("setting the digest of s
 
 // String implements Op.
 func (o Truncate) String() string { return fmt.Sprintf("truncating at step %d", o.From) }
+
+// String implements Op.
+func (o Fork) String() string {
+	return fmt.Sprintf("going on at step %d, in branch %d, after branch %d", o.From, o.Number, o.Parent)
+}
 
 // String implements Op.
 func (o Trim) String() string { return fmt.Sprintf("letting go of the steps before %d", o.Before) }

@@ -95,6 +95,8 @@ func (b *batch) do(op Op) error {
 	case Truncate:
 		b.truncate(op.From)
 		return nil
+	case Fork:
+		return b.fork(op)
 	case Trim:
 		return b.trim(op.Before)
 	case InBranch:
@@ -206,6 +208,17 @@ func (b *batch) truncate(from int64) {
 	b.history = b.history.Truncated(from)
 	b.mark.steps = b.history.span(b.history.Current().Number)
 	b.dirty = true
+}
+
+// fork opens a branch after another one.
+func (b *batch) fork(op Fork) error {
+	if op.Number > maxNumber {
+		return fmt.Errorf("the log in %s: %s: %w: it has %s", b.log.dir, op, ErrOrder, b.history.Current())
+	}
+	b.history = b.history.Forked(op)
+	b.mark.steps = b.history.span(b.history.Current().Number)
+	b.dirty = true
+	return nil
 }
 
 // goOnIn numbers the branch of an empty log.

@@ -77,6 +77,8 @@ func entryOf(op checkpoint.Op) (e entry, err error) {
 		e = entry{Kind: "digest", Step: &op.Step, Digest: hex.EncodeToString(op.Digest[:])}
 	case checkpoint.Truncate:
 		e = entry{Kind: "truncate", Step: &op.From}
+	case checkpoint.Fork:
+		e = entry{Kind: "branch", Number: &op.Number, Parent: &op.Parent, Step: &op.From}
 	case checkpoint.Trim:
 		e = entry{Kind: "trim", Step: &op.Before}
 	case checkpoint.InBranch:

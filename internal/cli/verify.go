@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/millrace-data/millrace/internal/batch"
@@ -121,6 +122,7 @@ func (c *verifyCmd) log(ctx context.Context, names extensions) error {
 	defer progress.end()
 	var checked int64
 	var final [32]byte
+	gaps := gaps{log: log}
 	_, _, err = reference.ReadWith(ctx, sources(), names.reads(), job, changes, last+1, func(s *reference.Step) error {
 		progress.at(s.Step)
 		final = s.Digest
@@ -130,8 +132,10 @@ func (c *verifyCmd) log(ctx context.Context, names extensions) error {
 			return err
 		case ok && logged != s.Digest:
 			return &differsError{fmt.Sprintf("step %d: the log has digest %x, the reference %x", s.Step, logged, s.Digest)}
-		case ok: // else it was planned, but not delivered when the service stopped
+		case ok:
 			checked++
+		default:
+			gaps.add(s.Step)
 		}
 		if err := ledger.compare(s); err != nil {
 			return err
@@ -142,25 +146,29 @@ func (c *verifyCmd) log(ctx context.Context, names extensions) error {
 	if err != nil {
 		return err
 	}
-	what := preview.Count(checked, "digest")
-	if ledger.records > 0 {
-		what += fmt.Sprintf(" and %s that were left out,", preview.Count(ledger.records, "bad record"))
-	}
-	fmt.Fprintf(stdout, "verified %s of %s in %s\n", what, preview.Count(last+1, "step"), c.LogDir)
-	if left := len(log.Branches()) - 1; left > 0 {
-		fmt.Fprintf(stdout, "the job went back %s: steps that it left are not among these, `millrace log read --branch N` prints them\n", preview.Count(int64(left), "time"))
-	}
+	c.report(log, checked, ledger.records, last, gaps)
 	printDigest(stdout, last+1, final)
 	return nil
 }
 
+// report says what of the steps up to a last one was checked, and what was not.
+func (c *verifyCmd) report(log checkpoint.Reader, checked, records, last int64, gaps gaps) {
+	what := preview.Count(checked, "digest")
+	if records > 0 {
+		what += fmt.Sprintf(" and %s that were left out,", preview.Count(records, "bad record"))
+	}
+	fmt.Fprintf(stdout, "verified %s of %s in %s\n", what, preview.Count(last+1, "step"), c.LogDir)
+	for _, line := range gaps.lines(last) {
+		fmt.Fprintln(stdout, line)
+	}
+	if left := len(log.Branches()) - 1; left > 0 {
+		fmt.Fprintf(stdout, "the job went back %s: steps that it left are not among these, `millrace log read --branch N` prints them\n", preview.Count(int64(left), "time"))
+	}
+}
+
 // changesOf are the changes in a log, and those that are given beside it.
 func (c *verifyCmd) changesOf(log checkpoint.Reader) ([]change.Change, error) {
-	texts, err := log.Changes()
-	if err != nil {
-		return nil, err
-	}
-	changes, err := change.ParseAll(texts)
+	changes, err := preview.ChangesOf(log)
 	if err != nil {
 		return nil, err
 	}
@@ -171,4 +179,50 @@ func (c *verifyCmd) changesOf(log checkpoint.Reader) ([]change.Change, error) {
 	changes = append(changes, change.Without(more, changes)...)
 	change.Sort(changes)
 	return changes, nil
+}
+
+// gaps are the steps of which a log has no digest.
+type gaps struct {
+	log checkpoint.Reader
+	all [][2]int64 // first and last
+}
+
+// add takes the steps in their order.
+func (g *gaps) add(step int64) {
+	first, _ := g.log.First()
+	if n := len(g.all); n > 0 && g.all[n-1][1] == step-1 && step != first {
+		g.all[n-1][1] = step
+		return
+	}
+	g.all = append(g.all, [2]int64{step, step})
+}
+
+// lines say which steps were not checked, of those up to a last one, and why.
+func (g *gaps) lines(last int64) (lines []string) {
+	for _, gap := range g.all {
+		what := fmt.Sprintf("steps %d to %d were", gap[0], gap[1])
+		if gap[0] == gap[1] {
+			what = fmt.Sprintf("step %d was", gap[0])
+		}
+		lines = append(lines, fmt.Sprintf("%s not checked: %s", what, g.why(gap, last)))
+	}
+	return lines
+}
+
+func (g *gaps) why(gap [2]int64, last int64) string {
+	first, _ := g.log.First()
+	end, _ := g.log.Last()
+	left := func(b checkpoint.Branch) bool { return b.From <= gap[1] && gap[0] < b.Next }
+	all := g.log.Branches()
+	switch {
+	case gap[1] < first && first <= g.log.Trimmed():
+		return fmt.Sprintf("the log let go of those before step %d (--log-retain)", first)
+	case gap[1] < first && slices.ContainsFunc(all[:len(all)-1], left):
+		return fmt.Sprintf("the branch that is written begins with step %d, as the job went on there from a token to which no branch of the log leads", first)
+	case gap[1] < first:
+		return fmt.Sprintf("the log begins with step %d: the job came there from a token of another log, or the folder was filled from the mirror, of which `millrace log repair --log-dir NEW --log-mirror URL` makes one with all", first)
+	case gap[1] == end && last == end:
+		return "planned, and not delivered when the service stopped"
+	}
+	return "the log has no digest of what was delivered"
 }

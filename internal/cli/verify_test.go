@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/millrace-data/millrace/internal/batch"
 	"github.com/millrace-data/millrace/internal/checkpoint"
+	"github.com/millrace-data/millrace/internal/checkpoint/memlog"
 	"github.com/millrace-data/millrace/internal/planner/token"
 	"github.com/millrace-data/millrace/internal/reference"
 	"github.com/millrace-data/millrace/internal/testdata"
@@ -87,6 +89,65 @@ func TestVerifyRealSkips(t *testing.T) {
 	if n := len(skippedLines(t, dir, "log", 20)); n < 50 {
 		t.Errorf("%d records were left out", n)
 	}
+}
+
+// TestVerifyGaps: steps that could not be checked are named, with the reason.
+func TestVerifyGaps(t *testing.T) {
+	for what, c := range map[string]struct {
+		write func(log checkpoint.Log) error
+		want  string
+	}{
+		"not delivered": {func(log checkpoint.Log) error { return framed(log, 0, 10, 7) },
+			"steps 7 to 9 were not checked: planned, and not delivered when the service stopped"},
+		"a digest is lost": {func(log checkpoint.Log) error {
+			return errors.Join(framed(log, 0, 5, 4), log.Append(5, nil, nil), log.SetDigest(5, [32]byte{5}))
+		}, "step 4 was not checked: the log has no digest of what was delivered"},
+		"another log's": {func(log checkpoint.Log) error { return framed(log, 8, 12, 12) },
+			"steps 0 to 7 were not checked: the log begins with step 8: the job came there from a token of another log"},
+		"cut": {func(log checkpoint.Log) error { return errors.Join(framed(log, 0, 12, 12), log.Trim(9)) },
+			"steps 0 to 7 were not checked: the log let go of those before step 8 (--log-retain)"},
+		"all was left": {func(log checkpoint.Log) error {
+			return errors.Join(framed(log, 0, 12, 12), log.Truncate(0), framed(log, 30, 33, 32))
+		}, "steps 0 to 29 were not checked: the branch that is written begins with step 30, as the job went on there from a token to which no branch of the log leads\n" +
+			"step 32 was not checked: planned, and not delivered when the service stopped"},
+	} {
+		log, err := new(memlog.Store).Open(checkpoint.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.write(log); err != nil {
+			t.Fatal(err)
+		}
+		last, _ := log.Last()
+		g := gaps{log: log}
+		for step := range last + 1 {
+			if _, ok, _ := log.ReadDigest(step); !ok {
+				g.add(step)
+			}
+		}
+		if got := strings.Join(g.lines(last), "\n"); !strings.HasPrefix(got, c.want) || strings.Count(got, "\n") != strings.Count(c.want, "\n") {
+			t.Errorf("%s: it says\n%s\nwant\n%s", what, got, c.want)
+		}
+	}
+}
+
+// framed appends steps, some with a key frame, and digests of those before one.
+func framed(log checkpoint.Log, from, to, digests int64) error {
+	for step := from; step < to; step++ {
+		var frame []byte
+		if step == from || step%4 == 0 {
+			frame = []byte("frame")
+		}
+		if err := log.Append(step, nil, frame); err != nil {
+			return err
+		}
+		if step < digests {
+			if err := log.SetDigest(step, [32]byte{byte(step)}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // TestVerifyOtherSkips: a ledger that names another record, one too many or one too few is

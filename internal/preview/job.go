@@ -182,11 +182,7 @@ func fromLog(dir string, root [32]byte, step int64) (frame []byte, changes []cha
 		return nil, nil, err
 	}
 	defer log.Close()
-	texts, err := log.Changes()
-	if err != nil {
-		return nil, nil, err
-	}
-	if changes, err = change.ParseAll(texts); err != nil {
+	if changes, err = ChangesOf(log); err != nil {
 		return nil, nil, err
 	}
 	change.Sort(changes)

@@ -43,6 +43,7 @@ func Run(t *testing.T, fresh func(t *testing.T) *Fixture) {
 		{"sizes", checkSizes},
 		{"truncate", checkTruncate},
 		{"branches", checkBranches},
+		{"forks", checkForks},
 		{"trim", checkTrim},
 		{"changes", checkChanges},
 		{"groups", checkGroups},

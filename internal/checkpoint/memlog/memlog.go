@@ -133,6 +133,8 @@ func (d *data) do(op checkpoint.Op) error {
 			d.leave(op.From)
 			d.all = slices.Clone(d.all[:n])
 		}
+	case checkpoint.Fork:
+		d.fork(op)
 	case checkpoint.Trim:
 		d.trim(op.Before)
 	case checkpoint.InBranch:
@@ -178,6 +180,25 @@ func (d *data) leave(from int64) {
 	d.left[d.lines.Current().Number] = steps{d.first, slices.Clone(d.all)}
 	d.lines = slices.Clone(d.lines).Truncated(from)
 	delete(d.left, d.lines.Current().Number) // it has begun again
+}
+
+// fork keeps the steps of the branch that is written, and goes on from those of another one.
+func (d *data) fork(op checkpoint.Fork) {
+	last := d.lines.Current().Number
+	d.lines = slices.Clone(d.lines).Forked(op)
+	kept, from := map[uint64]steps{}, d.left[op.Parent]
+	if op.Parent == last {
+		from = d.steps
+	}
+	for _, b := range d.lines[:len(d.lines)-1] {
+		if kept[b.Number] = d.left[b.Number]; b.Number == last {
+			kept[last] = d.steps
+		}
+	}
+	d.left = kept
+	if d.steps = (steps{}); from.has(op.From - 1) {
+		d.steps = steps{from.first, slices.Clone(from.all[:op.From-from.first])}
+	}
 }
 
 // trim lets go of the steps before the last key frame at or before a step.

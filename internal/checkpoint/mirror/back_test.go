@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
@@ -150,4 +151,63 @@ func TestLeftAllDies(t *testing.T) {
 	want := branchOf(t, there)
 	closeAll(t, there)
 	wantSame(t, want, here)
+}
+
+// TestGoForward: a planner goes forward again to a step that it left. A copy that lacks what leads there goes on with
+// the same steps, in the same branch, and one that is made of all that the mirror has has all branches.
+func TestGoForward(t *testing.T) {
+	all, late := copies(t)
+	log := all.open(t)
+	goBack(t, log, 5, 4, 7)
+	goBack(t, log, 18, 17, 24)
+	b := log.Branches()
+	if want := (checkpoint.Branch{Number: 2, Parent: 0, From: 18, Next: 24}); len(b) != 3 || b[2] != want {
+		t.Errorf("branches %v, want %v", b, want)
+	}
+	closeAll(t, log)
+	repaired(t, newMachine(all.store), func(copied checkpoint.Log) {
+		if got := copied.Branches(); !slices.Equal(got, b) {
+			t.Errorf("a copy of all has the branches %v, want %v", got, b)
+		}
+	})
+	for _, m := range []*machine{late, newMachine(all.store)} {
+		log := m.open(t)
+		if got := log.Branches(); got[len(got)-1].Number != 2 || got[len(got)-1].Next != 24 {
+			t.Errorf("a copy has the branches %v, want the last of %v", got, b)
+		}
+		closeAll(t, log)
+	}
+}
+
+// TestFrameOfNoStep: a key frame of the mirror that is written before the first step of a branch names the branch before
+// it, so that what goes on from either does in every copy.
+func TestFrameOfNoStep(t *testing.T) {
+	here := newMachine(&object.Memory{})
+	log := here.open(t)
+	write := func(from, to int64) {
+		t.Helper()
+		for step := from; step < to; step++ {
+			appendSteps(t, log, step, step+1)
+			if err := log.SetDigest(step, [32]byte{byte(step)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(0, 12)
+	goBack(t, log, 10, 9, 10)
+	for range 2 { // the first may have been made before
+		framed := slices.Max(append(keys(t, here.store, "keyframe/"), ""))
+		await(t, log, func() bool {
+			if err := log.AddChange([]byte("change")); err != nil {
+				t.Fatal(err)
+			}
+			return slices.Max(append(keys(t, here.store, "keyframe/"), "")) > framed
+		})
+	}
+	closeAll(t, log)
+	there := newMachine(here.store).open(t)
+	b := there.Branches()
+	if want := (checkpoint.Branch{Number: 1, Parent: 0, From: 10, Next: 10}); b[len(b)-1] != want {
+		t.Errorf("the copy has the branches %v, want %v", b, want)
+	}
 }

@@ -96,27 +96,12 @@ const applyAtOnce = 256
 // apply does groups in a local log. One that begins with a key frame may lack the steps before
 // it whose digests come later.
 func apply(log checkpoint.Log, groups []group) error {
-	first, some := log.First()
-	next := first
-	if some {
-		last, _ := log.Last()
-		next = last + 1
-	}
+	h := checkpoint.History(log.Branches())
 	lacks := func(op checkpoint.Op) bool {
-		switch op := op.(type) {
-		case checkpoint.Append:
-			if first == next {
-				first = op.Step
-			}
-			next = max(next, op.Step+1)
-		case checkpoint.Truncate:
-			if next = min(next, max(op.From, first)); first == next {
-				first, next = 0, 0
-			}
-		case checkpoint.SetDigest:
-			return op.Step < first || op.Step >= next
-		}
-		return false
+		d, ok := op.(checkpoint.SetDigest)
+		h.Follow(op)
+		first, next := h.Steps()
+		return ok && (d.Step < first || d.Step >= next)
 	}
 	for len(groups) > 0 {
 		some := groups[:min(len(groups), applyAtOnce)]
@@ -139,8 +124,12 @@ func (l *Log) frame() (*segment, error) {
 	if f.epoch > 0 {
 		f.ops = append(f.ops, checkpoint.Fence{Epoch: f.epoch})
 	}
-	if all := l.Branches(); all[len(all)-1].Number > 0 {
-		f.ops = append(f.ops, checkpoint.InBranch{Number: all[len(all)-1].Number})
+	b := *checkpoint.History(l.Branches()).Current()
+	begins := b.From == b.Next && b.Parent != b.Number // what it has before is its parent's
+	if begins && b.Parent > 0 {
+		f.ops = append(f.ops, checkpoint.InBranch{Number: b.Parent})
+	} else if !begins && b.Number > 0 {
+		f.ops = append(f.ops, checkpoint.InBranch{Number: b.Number})
 	}
 	if before := l.Trimmed(); before > 0 {
 		f.ops = append(f.ops, checkpoint.Trim{Before: before})
@@ -160,7 +149,9 @@ func (l *Log) frame() (*segment, error) {
 		f.ops = append(f.ops, checkpoint.AddChange{Change: c})
 	}
 	steps, err := stepsOf(l.Log)
-	f.ops = append(f.ops, steps...)
+	if f.ops = append(f.ops, steps...); begins {
+		f.ops = append(f.ops, checkpoint.Fork{Number: b.Number, Parent: b.Parent, From: b.From})
+	}
 	return f, err
 }
 

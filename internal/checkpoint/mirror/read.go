@@ -272,23 +272,23 @@ func (c *content) load(ctx context.Context) (*state, error) {
 
 // cutBelow says whether the log was truncated at or below the first step that it has from the key
 // frame on, and what followed has no key frame of its own: what came before it is needed then. That
-// is not so where all was left, from step 0 on.
+// is not so where all was left, from step 0 on, or for a branch that comes before the key frame.
 func (st *state) cutBelow() bool {
-	first, cut := int64(-1), false // -1: no step
+	h, cut := checkpoint.NewHistory(), false
 	for _, g := range st.groups {
 		for _, op := range g.ops {
+			first, next := h.Steps()
+			h.Follow(op)
 			switch op := op.(type) {
 			case checkpoint.Append:
-				switch {
-				case cut && op.Frame == nil:
+				if cut && op.Frame == nil {
 					return true
-				case first < 0:
-					first, cut = op.Step, false
 				}
+				cut = false
 			case checkpoint.Truncate:
-				if op.From == 0 || op.From <= first {
-					first, cut = -1, op.From > 0
-				}
+				cut = op.From > 0 && (cut || first < next && op.From <= first)
+			case checkpoint.Fork:
+				cut = false
 			}
 		}
 	}

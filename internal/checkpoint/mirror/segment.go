@@ -97,6 +97,7 @@ const (
 	opFramed     = 'f' // an append with a key frame
 	opDigest     = 'd'
 	opTruncate   = 't'
+	opFork       = 'o' // a branch after another one than that which is written
 	opTrim       = 'x'
 	opInBranch   = 'b'
 	opChange     = 'c'
@@ -126,6 +127,11 @@ func appendOp(b []byte, op checkpoint.Op) []byte {
 		b = append(b, op.Digest[:]...)
 	case checkpoint.Truncate:
 		b = append(b, opTruncate)
+		number(uint64(max(op.From, 0)))
+	case checkpoint.Fork:
+		b = append(b, opFork)
+		number(op.Number)
+		number(op.Parent)
 		number(uint64(max(op.From, 0)))
 	case checkpoint.Trim:
 		b = append(b, opTrim)
@@ -200,6 +206,8 @@ func (r *reader) op() checkpoint.Op {
 		return d
 	case opTruncate:
 		return checkpoint.Truncate{From: int64(r.number())}
+	case opFork:
+		return checkpoint.Fork{Number: r.number(), Parent: r.number(), From: int64(r.number())}
 	case opTrim:
 		return checkpoint.Trim{Before: int64(r.number())}
 	case opInBranch:

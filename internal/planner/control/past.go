@@ -43,7 +43,7 @@ func (p *past) try(a *asked) (Reply, bool, error) {
 		if !c.job.positioned {
 			last = first - 1
 		}
-		return nil, false, p.notHeld(first, last)
+		return nil, false, p.notHeld(first, last, false)
 	}
 	p.asks = true
 	c.emit(ReadLog{At: min(p.step, last), Asked: a.id})
@@ -70,12 +70,12 @@ func (p *past) fromLog(read *LogRead) (Reply, bool, error) {
 		first = min(first, last)
 	}
 	if p.step < read.First || read.Err == nil && read.At != p.step {
-		return nil, false, p.notHeld(first, last)
+		return nil, false, p.notHeld(first, last, read.Left)
 	}
 	state, digest, ready, err := c.positionRead(read)
 	switch {
 	case err != nil && read.Err == nil && p.step == read.First && p.step < first:
-		return nil, false, p.notHeld(first, last)
+		return nil, false, p.notHeld(first, last, read.Left)
 	case err != nil:
 		return nil, false, fault.As(fault.ClassOf(err), fmt.Errorf("reading step %d of the log: %w", p.step, err))
 	case !ready:
@@ -98,9 +98,9 @@ func (c *Core) saveReply(state plan.State, digest [32]byte) SaveReply {
 	return SaveReply{token.Encode(c.id, c.plan.MeshAt(state), state, digest), digest}
 }
 
-// notHeld says which steps there are instead.
-func (p *past) notHeld(first, last int64) error {
-	why, valid := "its log was cut there", fmt.Sprintf("a step from %d to %d", first, last)
+// notHeld says which steps there are instead; left says that a branch has the step that the job left.
+func (p *past) notHeld(first, last int64, left bool) error {
+	why, valid := "its log begins with a later step", fmt.Sprintf("a step from %d to %d", first, last)
 	switch logged := p.core.log.begun; {
 	case last < first && !logged:
 		return fault.Userf("the job does not hold step %d, nor any other: no rank has joined yet, and it has no log of an earlier life; resume from a token", p.step)
@@ -110,6 +110,10 @@ func (p *past) notHeld(first, last int64) error {
 		why = "it is not planned and assembled yet, or of a branch that the job left when it moved back"
 	case !logged:
 		why = "all ranks are done with it, and the service keeps no log"
+	case p.step < p.core.log.trimmed:
+		why = "its log was cut there (--log-retain)"
+	case left:
+		why = "it is of a branch that the job left when it moved, and which does not lead to where the job is"
 	}
 	return fault.Userf("the job does not hold step %d: %s; valid is %s, or a resume token", p.step, why, valid)
 }

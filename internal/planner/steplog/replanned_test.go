@@ -118,6 +118,52 @@ func wantWrong(t *testing.T, what string, err error, wrong string) {
 	}
 }
 
+// TestReplannedForward: what is planned again after the job went forward to a step that it had left is compared, too.
+func TestReplannedForward(t *testing.T) {
+	for text, wrong := range map[string]string{"e": "", "x": "step 4 .* record is not that of branch 0"} {
+		log, err := new(memlog.Store).Open(checkpoint.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &replan{log: log, again: replanned{dir: "/log"}}
+		goOn := func(step int64, before string) {
+			t.Helper()
+			ops, err := checkpoint.GoOn(log, step, [32]byte([]byte(fmt.Sprintf("%-32s", before))))
+			if err := errors.Join(err, log.Write(ops...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.write(0, "a", "b", "c", "d", "e"); err != nil {
+			t.Fatal(err)
+		}
+		goOn(2, "b")
+		if err := r.write(2, "c+m"); err != nil {
+			t.Fatal(err)
+		}
+		goOn(4, "d")
+		wantWrong(t, "forward with "+text, r.write(4, text), wrong)
+	}
+}
+
+// TestLeft: the writer knows of a position that a branch has which the job left.
+func TestLeft(t *testing.T) {
+	log, err := new(memlog.Store).Open(checkpoint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &replan{log: log}
+	err = errors.Join(r.write(2, "a", "b", "c"), log.Truncate(0), r.write(40, "x", "y"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &Writer{log: log}
+	for step, want := range map[int64]bool{1: false, 2: true, 5: true, 6: false, 39: false, 40: false, 42: false, 43: false} {
+		if got := w.left(step); got != want {
+			t.Errorf("the position before step %d is of a branch that was left: %v", step, got)
+		}
+	}
+}
+
 // TestReplannedDigest: steps that are planned as before, and delivered otherwise, are an error too.
 func TestReplannedDigest(t *testing.T) {
 	var store memlog.Store

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -329,7 +330,7 @@ func (w *Writer) due(step int64) bool {
 // read reads what leads to a position, or to the last one before it whose chain value the log
 // has. A planner that takes over is to know the chain values that follow, too.
 func (w *Writer) read(e control.ReadLog) (r control.LogRead) {
-	r.Asked, r.At = e.Asked, e.At
+	r.Asked, r.At, r.Left = e.Asked, e.At, w.left(e.At)
 	for r.First, _ = w.log.First(); r.At > r.First && r.Err == nil; r.At-- {
 		if r.Digest, r.Digested, r.Err = w.log.ReadDigest(r.At - 1); r.Digested {
 			break
@@ -355,6 +356,13 @@ func (w *Writer) read(e control.ReadLog) (r control.LogRead) {
 		}
 	}
 	return r
+}
+
+// left says whether a branch that the job left has the position before a step, and the one that is written has not.
+func (w *Writer) left(step int64) bool {
+	h := checkpoint.History(w.log.Branches())
+	first, next := h.Steps()
+	return (step < first || step > next) && slices.ContainsFunc(h, func(b checkpoint.Branch) bool { return b.From <= step && step <= b.Next })
 }
 
 // watch hears when the log stops, whether there is something to write or not, until the

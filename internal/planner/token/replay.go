@@ -92,7 +92,8 @@ func checkColumns(m *statepb.StepRecord) error {
 
 // Replay leads from a position through the records from its step on, which records hands to
 // its argument one after the other, and returns the position after the last. The pending
-// changes of from are those of the log whose step is from's or later. Errors are those of
+// changes of from are those of the log whose step is from's or later, of all branches: one that a record
+// lacks was made in another branch than the records are of, and is dropped. Errors are those of
 // records, and of a record that cannot be read or is of another position.
 func Replay(cfg *plan.Config, from plan.State, records func(each func(step int64, record []byte) error) error) (plan.State, error) {
 	at := from.Clone()
@@ -102,6 +103,8 @@ func Replay(cfg *plan.Config, from plan.State, records func(each func(step int64
 		}
 		r, err := DecodeRecord(data)
 		if err == nil {
+			elsewhere := func(ch plan.Change) bool { return ch.Step == step && !r.Made(ch.Text) }
+			at.Pending = slices.DeleteFunc(at.Pending, elsewhere)
 			at, err = r.After(cfg, at)
 		}
 		if err != nil {
@@ -156,6 +159,11 @@ func (r *Record) After(cfg *plan.Config, before plan.State) (plan.State, error) 
 
 func (x Drawn) of(cursors []plan.Cursor) plan.Ref {
 	return plan.Ref{Source: x.Source, Seq: cursors[x.Source].Seq - x.Back, Index: x.Index, Length: x.Length}
+}
+
+// Made says whether a change was made at the step, by its written form.
+func (r *Record) Made(text []byte) bool {
+	return slices.ContainsFunc(r.Changes, func(made []byte) bool { return bytes.Equal(made, text) })
 }
 
 // changed checks that the changes that were made at the step are those of the record.
