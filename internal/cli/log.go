@@ -330,7 +330,7 @@ type logCheckCmd struct{ logFlags }
 
 // Help is printed below the usage line.
 func (*logCheckCmd) Help() string {
-	return "Reads all of a log: the folder's checksums and high-water mark, the mirror's checksums and chain. " +
+	return "Reads all of a log: the folder's checksums and high-water mark, the mirror's checksums and chain, and whether the two go together. " +
 		"Nothing is written. What is damaged is printed, and the exit code is 3 then. " + notRunning +
 		"Example:\n  millrace log check --log-dir /var/lib/millrace/job --log-mirror s3://bucket/job"
 }
@@ -351,7 +351,24 @@ func (c *logCheckCmd) Run(ctx context.Context) error {
 	if c.LogMirror != "" {
 		errs = append(errs, checkMirrorAt(ctx, c.LogMirror))
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if err == nil && len(errs) == 2 {
+		err = c.compare(ctx)
+	}
+	return err
+}
+
+// compare finds out whether folder and mirror go together.
+func (c *logCheckCmd) compare(ctx context.Context) error {
+	store, err := object.Open(c.LogMirror)
+	if err != nil {
+		return err
+	}
+	behind, err := mirror.Compare(ctx, mirror.Options{Dir: c.LogDir, Store: store})
+	if err == nil && behind {
+		fmt.Fprintf(stdout, "the folder %s is behind its mirror, or has what never reached it: a planner brings it to where the mirror stands, and so does `millrace log repair`\n", c.LogDir)
+	}
+	return err
 }
 
 func checkFolder(dir string) error {

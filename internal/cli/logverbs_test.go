@@ -72,6 +72,32 @@ func TestLogVerbs(t *testing.T) {
 	}
 }
 
+// TestLogCheckOlder: a mirror that was brought back from an older copy is whole, and not that of its folder.
+func TestLogCheckOlder(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	mirror, older := filepath.Join(dir, "mirror"), filepath.Join(dir, "older")
+	run := func(steps string) {
+		t.Helper()
+		millrace(t, dir, "run", "job.yaml", "--steps", steps, "--log-dir", "log", "--log-mirror", "file://"+mirror).expect(t, 0)
+	}
+	run("5")
+	if err := os.CopyFS(older, os.DirFS(mirror)); err != nil {
+		t.Fatal(err)
+	}
+	run("9")
+	millrace(t, dir, "log", "check", "--log-dir", "log", "--log-mirror", "file://"+mirror).expect(t, 0)
+	millrace(t, dir, "log", "check", "--log-dir", "log", "--log-mirror", "file://"+older).expect(t, exitUser, "it ends before slot")
+	if err := os.RemoveAll(filepath.Join(dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	millrace(t, dir, "log", "repair", "--log-dir", "log", "--log-mirror", "file://"+older).expect(t, 0)
+	r := millrace(t, dir, "log", "check", "--log-dir", "log", "--log-mirror", "file://"+mirror)
+	if r.expect(t, 0); !strings.Contains(r.stdout, "is behind its mirror") {
+		t.Errorf("it says\n%s", r.stdout)
+	}
+}
+
 // damage flips a bit in the middle of a file.
 func damage(t *testing.T, path string) {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/millrace-data/millrace/internal/checkpoint"
 	"github.com/millrace-data/millrace/internal/checkpoint/mirror"
@@ -165,5 +166,55 @@ func TestCheckApart(t *testing.T) {
 	}
 	if left, err := filepath.Glob(filepath.Join(root, "*")); err != nil || len(left) != 3 {
 		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+// TestCompare: a mirror that ends before its folder is found, and a folder that is behind its mirror.
+func TestCompare(t *testing.T) {
+	here := newMachine(&object.Memory{})
+	log := here.open(t)
+	appendSteps(t, log, 0, 10)
+	closeAll(t, log)
+	older := &object.Memory{}
+	for _, kind := range []string{"segment/", "keyframe/", "pack/"} {
+		for _, key := range keys(t, here.store, kind) {
+			data, err := here.store.Get(t.Context(), key, object.Whole)
+			if err := errors.Join(err, older.Put(t.Context(), key, data)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	there := newMachine(here.store)
+	closeAll(t, there.open(t))
+	log = here.open(t)
+	appendSteps(t, log, 10, 20)
+	closeAll(t, log)
+	ofOther := there.options()
+	ofOther.Store = &object.Memory{}
+	ofOther.Log.FS, ofOther.Log.Identity = vfs.NewMem(), [32]byte{9}
+	other, err := mirror.Open(t.Context(), ofOther)
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendSteps(t, other, 0, 3)
+	closeAll(t, other)
+	for what, c := range map[string]struct {
+		of     *machine
+		store  object.Store
+		behind bool
+		want   string // of an error of class user; "" for none
+	}{
+		"as they are":              {here, here.store, false, ""},
+		"a folder that is behind":  {there, here.store, true, ""},
+		"an older mirror":          {here, older, false, "it ends before slot"},
+		"the mirror of another":    {here, ofOther.Store, false, "identity"},
+		"an older one, for a copy": {there, older, false, ""},
+	} {
+		opts := c.of.options()
+		opts.Store, opts.Log.Identity = c.store, [32]byte{}
+		behind, err := mirror.Compare(t.Context(), opts)
+		if behind != c.behind || (err != nil) != (c.want != "") || err != nil && (fault.ClassOf(err) != fault.User || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: behind %v, %v", what, behind, err)
+		}
 	}
 }

@@ -217,6 +217,31 @@ func Repair(ctx context.Context, opts Options) (did string, err error) {
 	return fmt.Sprintf("the folder %s has what the mirror has: steps %d to %d", opts.Dir, first, last), log.Close()
 }
 
+// Compare says whether a folder and its mirror go together, both of which can be read: nothing is written. An error of
+// class fault.User is what a planner or Repair would refuse; behind says that they would bring the folder to where the
+// mirror stands. Options.Log needs no identity.
+func Compare(ctx context.Context, opts Options) (behind bool, err error) {
+	opts = opts.withDefaults()
+	c, err := contentOf(ctx, opts.Store)
+	if err != nil {
+		return false, err
+	}
+	st, err := c.load(ctx)
+	if err != nil {
+		return false, err
+	}
+	opts.Log.Identity, opts.Log.ReadOnly = st.job, true
+	log, err := checkpoint.Open(opts.Dir, opts.Log)
+	if err != nil {
+		return false, err
+	}
+	groups, err := st.missing(opts, log)
+	if behind = len(groups) > 0; errors.Is(err, errBehind) {
+		behind, err = true, nil
+	}
+	return behind, errors.Join(err, log.Close())
+}
+
 // whole says whether a log can be made of all that the mirror has: it can be read, and of no branch
 // an earlier build said that all before it was left by naming the first step of a copy.
 func (c *content) whole(ctx context.Context) (bool, error) {
