@@ -66,6 +66,7 @@ type Core struct {
 // job is where the job is.
 type job struct {
 	positioned bool // a trainer said where the job goes on
+	uncounted  bool // it went on from a position after the first: how many samples were drawn before is not known
 	generation uint64
 	history    []Generation          // those so far, this one the last; empty before the first trainer said where the job goes on
 	moved      *Moved                // how it began
@@ -225,6 +226,9 @@ func (c *Core) applyFailed(ev Event) {
 // tell gives the core of steps an event and carries out what follows.
 func (c *Core) tell(ev plan.Event) {
 	if c.plan != nil && c.failed == nil {
+		if r, ok := ev.(plan.Rewind); ok {
+			c.job.uncounted = r.State.Step > 0
+		}
 		c.act(c.plan.Apply(ev))
 	}
 }

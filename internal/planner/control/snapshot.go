@@ -67,21 +67,22 @@ type Warmth struct {
 
 // SourceStatus is the ledger of one source.
 type SourceStatus struct {
-	Name      string  `json:"name"`
-	State     string  `json:"state,omitempty"` // paused, dropped; nothing for one that is drawn from
-	Files     uint64  `json:"files"`
-	Bytes     uint64  `json:"bytes"`
-	Scheduled float64 `json:"scheduled_share"` // at the next step
-	Realised  float64 `json:"realised_share"`  // of all tokens (or samples) drawn so far
-	Lag       float64 `json:"lag"`             // behind the schedule, in the mix's units
-	Tokens    int64   `json:"tokens"`
-	Samples   int64   `json:"samples"`
-	Epoch     int64   `json:"epoch"`
-	Filtered  uint64  `json:"filtered"`
-	Dropped   uint64  `json:"dropped"`
-	Empty     uint64  `json:"empty"`
-	Skipped   uint64  `json:"skipped"`
-	LastSkip  string  `json:"last_skip,omitempty"`
+	Name      string   `json:"name"`
+	State     string   `json:"state,omitempty"` // paused, dropped; nothing for one that is drawn from
+	Files     uint64   `json:"files"`
+	Bytes     uint64   `json:"bytes"`
+	Scheduled float64  `json:"scheduled_share"` // at the next step
+	Realised  *float64 `json:"realised_share"`  // of all tokens (or samples) drawn so far; nil if that is not known
+	Lag       float64  `json:"lag"`             // behind the schedule, in the mix's units
+	Tokens    int64    `json:"tokens"`
+	Samples   *int64   `json:"samples"` // drawn so far; nil if that is not known, as after the job went on from a token
+	Drawn     int64    `json:"-"`       // samples drawn since the job last went on from a position
+	Epoch     int64    `json:"epoch"`
+	Filtered  uint64   `json:"filtered"`
+	Dropped   uint64   `json:"dropped"`
+	Empty     uint64   `json:"empty"`
+	Skipped   uint64   `json:"skipped"`
+	LastSkip  string   `json:"last_skip,omitempty"`
 
 	Absent []AbsentField `json:"absent_fields,omitempty"`
 	NoLoss *NoLoss       `json:"samples_without_loss,omitempty"` // nil: there are none
@@ -316,31 +317,40 @@ func (c *Core) sourceStatus(i int) SourceStatus {
 	if state, ok := c.plan.State(c.plan.Planned()); ok && i < len(state.Cursors) {
 		cur := state.Cursors[i]
 		s.State = state.Settings.StateOf(int32(i))
-		s.Tokens, s.Samples = cur.Tokens, cur.Samples
+		s.Tokens = cur.Tokens
+		if s.Drawn = cur.Samples; !c.job.uncounted {
+			s.Samples = &cur.Samples
+		}
 		s.Lag = float64(cur.Deficit) / 4096
 		s.Epoch = cur.Seq / max(int64(c.sources.indexed[i].Blocks), 1)
 	}
 	return s
 }
 
-// shares fills in what each source should have and has of the whole.
+// shares fills in what each source should have and has of the whole, as far as that is known.
 func (c *Core) shares(sources []SourceStatus) {
 	if c.plan == nil {
 		return
 	}
-	count := func(s *SourceStatus) int64 {
+	count := func(s *SourceStatus) *int64 {
 		if c.cfg.Job.Mix.Unit == "samples" {
 			return s.Samples
 		}
-		return s.Tokens
+		return &s.Tokens
 	}
-	var total int64
+	total, known := int64(0), true
 	for i := range sources {
-		total += count(&sources[i])
+		n := count(&sources[i])
+		if known = known && n != nil; known {
+			total += *n
+		}
 	}
 	for i, share := range c.plan.Shares() {
 		sources[i].Scheduled = float64(share) / (1 << 32)
-		sources[i].Realised = float64(count(&sources[i])) / float64(max(total, 1))
+		if known {
+			realised := float64(*count(&sources[i])) / float64(max(total, 1))
+			sources[i].Realised = &realised
+		}
 	}
 }
 

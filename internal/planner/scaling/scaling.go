@@ -227,7 +227,7 @@ func places(x *control.Snapshot) []sizing.PlaceStatus {
 // units is what was drawn of a source.
 func (s *Scaling) units(x *control.SourceStatus) float64 {
 	if s.job.Mix.Unit == "samples" {
-		return float64(x.Samples)
+		return float64(x.Drawn)
 	}
 	return float64(x.Tokens)
 }

@@ -13,7 +13,7 @@ import (
 func Example() {
 	snapshot := control.Snapshot{
 		Job: "demo", State: "running", WaitingFor: "loader l0, block 7 of source web", Planned: 12, Acked: 8, End: -1, Fill: 0.975,
-		Sources: []control.SourceStatus{{Name: "web", Scheduled: 1, Realised: 1, Tokens: 4096, Samples: 12}},
+		Sources: []control.SourceStatus{{Name: "web", Scheduled: 1, Realised: new(1.0), Tokens: 4096, Samples: new(int64(12))}},
 		Loaders: []control.Member{{Session: 1, Name: "l0", Address: "10.0.0.1:7000", Suspect: "it has said nothing for 2 s"},
 			{Session: 2, Name: "l1", Address: "10.0.0.2:7000", Place: -1, Warmth: &control.Warmth{Cold: []string{"web"}, Copies: 3, Lacks: 1}}},
 	}

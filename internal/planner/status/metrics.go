@@ -78,8 +78,12 @@ func (s *Service) observeSources(put telemetry.Observe) {
 	for _, x := range s.Sources {
 		put(telemetry.SourceLag, x.Lag, x.Name)
 		put(telemetry.SourceTokens, float64(x.Tokens), x.Name)
-		put(telemetry.SourceSamples, float64(x.Samples), x.Name)
-		put(telemetry.SourceShare, x.Realised, x.Name)
+		if x.Samples != nil {
+			put(telemetry.SourceSamples, float64(*x.Samples), x.Name)
+		}
+		if x.Realised != nil {
+			put(telemetry.SourceShare, *x.Realised, x.Name)
+		}
 		put(telemetry.SourceShareScheduled, x.Scheduled, x.Name)
 		put(telemetry.SourceEpoch, float64(x.Epoch), x.Name)
 		put(telemetry.SourceRecords, float64(x.Filtered), x.Name, "filtered")

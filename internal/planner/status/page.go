@@ -63,8 +63,8 @@ func (s Service) String() string {
 		if x.State != "" {
 			name += " (" + x.State + ")"
 		}
-		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t%d\t%d\t%.0f\t%d\t%d\t%d\t%d\t\n", name, x.Realised, x.Scheduled,
-			x.Tokens, x.Samples, x.Epoch, x.Lag, x.Filtered, x.Dropped, x.Empty, x.Skipped)
+		fmt.Fprintf(w, "%s\t%s\t%.4f\t%d\t%s\t%d\t%.0f\t%d\t%d\t%d\t%d\t\n", name, known("%.4f", x.Realised), x.Scheduled,
+			x.Tokens, known("%d", x.Samples), x.Epoch, x.Lag, x.Filtered, x.Dropped, x.Empty, x.Skipped)
 	}
 	w.Flush()
 	s.warnings(&b)
@@ -218,3 +218,11 @@ func (l *Loader) role() string {
 }
 
 func mib(n uint64) float64 { return float64(n) / (1 << 20) }
+
+// known is a number as text; - if it is nil.
+func known[T any](format string, n *T) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *n)
+}
