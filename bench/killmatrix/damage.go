@@ -181,7 +181,7 @@ type verdict struct {
 	err   error
 }
 
-var verified = regexp.MustCompile(`(?s)^verified .* of (.*) in \S+\n(digest .*)\n$`)
+var verified = regexp.MustCompile(`^verified .* of (.*) in \S+\n(?:step.* not checked: planned, and not delivered .*\n)?(digest .*)\n$`)
 
 // verify opens a log as `millrace verify` does.
 func (m *matrix) verify(ctx context.Context, a *rig.Answer, log string) (v verdict) {
