@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import multiprocessing
 import os
 import signal
@@ -27,7 +28,7 @@ import millrace  # noqa: E402
 import millrace.torch  # noqa: E402
 import millrace.transformers  # noqa: E402
 from millrace.feed import Feed, feed_of  # noqa: E402
-from millrace.state import beginning, make, to_json  # noqa: E402
+from millrace.state import beginning, from_json, is_beginning, make, to_json  # noqa: E402
 
 
 def feed(service, **options):
@@ -151,6 +152,11 @@ def test_before_anything_was_trained_on(serve):
     assert (
         start == beginning() and start.keys() == make(0, 0, b"x").keys()
     )  # as templates have to be
+    saved = io.BytesIO()
+    torch.save(start, saved)
+    saved.seek(0)
+    assert torch.load(saved, weights_only=True) == start  # as torch does by default
+    assert is_beginning(from_json(to_json(start)))
     for state in (start, {}):  # the other one is of earlier versions
         data.load_state_dict(state)
         check(next(data), 0)

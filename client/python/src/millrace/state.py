@@ -23,8 +23,11 @@ def make(step: int, microbatch: int, token: bytes) -> State:
 
 
 def beginning() -> State:
-    """Returns the state of before any batch, in the shape of others."""
-    return make(0, 0, b"")
+    """Returns the state of before any batch, in the shape of others.
+
+    Its token is a text: torch.load() with weights_only refuses bytes without any.
+    """
+    return {**make(0, 0, b""), "token": ""}
 
 
 def is_beginning(state: Any) -> bool:
@@ -85,7 +88,7 @@ def _bytes(token: Any) -> bytes:
 
 def to_json(state: State) -> dict[str, Any]:
     """Returns a state as JSON values."""
-    return {**state, "token": base64.b64encode(state["token"]).decode()}
+    return {**state, "token": base64.b64encode(state["token"] or b"").decode()}
 
 
 def from_json(state: Any) -> State:
