@@ -112,7 +112,9 @@ func (c *Core) Snapshot() Snapshot {
 	s.Holdup = c.Holdup()
 	s.WaitingFor = s.Holdup.Text
 	if c.plan != nil {
-		c.progress(&s)
+		if c.progress(&s); s.State == "ended" {
+			s.WaitingFor = "nothing: all ranks are done with the last step"
+		}
 		s.Starved = c.starved()
 	}
 	if c.failed != nil {

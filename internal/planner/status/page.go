@@ -21,7 +21,9 @@ func (s Service) String() string {
 	if s.End >= 0 {
 		fmt.Fprintf(&b, ", data ends at step %d", s.End)
 	}
-	fmt.Fprintf(&b, "; last plan %.2f %% full, %d samples carried over", 100*s.Fill, s.Carried)
+	if s.State != "ended" {
+		fmt.Fprintf(&b, "; last plan %.2f %% full, %d samples carried over", 100*s.Fill, s.Carried)
+	}
 	if s.Held > 0 {
 		fmt.Fprintf(&b, ", %d outliers wait for others", s.Held)
 	}
