@@ -175,7 +175,10 @@ func (f *memoryFlag) check() error {
 	if err != nil {
 		return fmt.Errorf("--memory: %w", err)
 	}
-	return atLeast("--memory", n, 1)
+	if n < service.LeastMemory {
+		return fmt.Errorf("--memory is %s: a process takes %d bytes at the least; with a unit it is such as 8GiB", f.Memory, int64(service.LeastMemory))
+	}
+	return nil
 }
 
 // memory is what roles of this process get.

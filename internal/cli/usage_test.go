@@ -30,6 +30,7 @@ func TestUsage(t *testing.T) {
 		{"planner job.yaml --prefetch=-1", []string{"--prefetch is -1", "0 or more"}},
 		{"loader", []string{"--planner"}},
 		{"loader --planner 127.0.0.1:1 --workers=-1", []string{"--workers is -1", "0 or more"}},
+		{"loader --planner 127.0.0.1:1 --memory 8", []string{"--memory is 8", "such as 8GiB"}},
 		{"loader --planner 127.0.0.1:1 --scratch-dir gone", []string{"--scratch-dir", "gone", "no such file"}},
 		{"serve job.yaml --processes --scratch-dir gone", []string{"--scratch-dir", "gone", "no such file"}},
 		{"run job.yaml --scratch-dir job.yaml", []string{"--scratch-dir", "job.yaml is not a folder"}},

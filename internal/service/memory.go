@@ -24,6 +24,9 @@ const program = 56 << 20
 // them again.
 const leastBudget = 16 << 20
 
+// LeastMemory is what a process of one role takes with the smallest buffer, in bytes.
+const LeastMemory = overhead + leastBudget
+
 // Budget is the memory that a service of one process may take, in bytes.
 func Budget(job *jobspec.Job, loaders, constructors int) int64 {
 	return int64(loaders)*job.Resources.LoaderBuffer + int64(constructors)*job.Resources.ConstructorBuffer
@@ -139,7 +142,10 @@ func (m *Memory) constructorFit() func(int64) int64 {
 // all of this process have.
 func (m *Memory) grant(what string, asked int64, part float64) int64 {
 	given := m.share(asked, part)
-	if given < asked {
+	if given == leastBudget && m.limit > 0 && given > m.fits {
+		m.log.Warn("the memory of this process is less than it takes with the smallest buffers: the kernel may end it", "buffer", what, "bytes", asked, "limit", m.limit, "by", m.by, "least", given,
+			"try", "more memory")
+	} else if given < asked {
 		m.log.Warn("a buffer is larger than what the memory of this process has room for: it is made smaller", "buffer", what, "bytes", asked, "limit", m.limit, "by", m.by, "fits", given,
 			"try", "more memory, or that buffer in the job spec")
 	}

@@ -85,6 +85,9 @@ func TestMemory(t *testing.T) {
 		if n := strings.Count(said.String(), "by=--memory"); n != c.said {
 			t.Errorf("%s: it is said %d times that a buffer is smaller, want %d: %s", c.name, n, c.said, said.String())
 		}
+		if tight := strings.Contains(said.String(), "the kernel may end it"); tight != (c.limit < service.LeastMemory) {
+			t.Errorf("%s: %s", c.name, said.String())
+		}
 		if limit := debug.SetMemoryLimit(-1); limit <= loader+constructor || limit > loader+constructor+64*mib {
 			t.Errorf("%s: the collector's limit is %d for %d and %d bytes", c.name, limit, loader, constructor)
 		}
