@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -85,8 +86,7 @@ func (c *Core) cancel(ch change.Change) (int64, error) {
 	if step, moved := c.meshJoined(); moved && p.Kind == plan.Remesh && p.Step == step {
 		return 0, fault.Userf("the job has moved to the topology %s, whose ranks join at step %d: another change of the topology can be made for step %d or later", c.job.tree.Canonical(), p.Step, p.Step+1)
 	}
-	fits := func(length int32, tree *mesh.Tree) error { return c.reshaped(int(length), 0, tree) }
-	if err := c.plan.CheckCancel(p, fits); err != nil {
+	if err := c.plan.CheckCancel(p); err != nil {
 		return 0, err
 	}
 	c.persist(AddChange{ch})
@@ -150,18 +150,14 @@ func (c *Core) resolve(core *plan.Core, ch change.Change) (p plan.Change, err er
 		p.Add, err = c.added(ch.Add.Source)
 		p.Add.Share = uint64(ch.Add.Weight * (1 << mix.Bits))
 	case ch.Topology != nil:
-		p.Kind, p.From = plan.Remesh, ch.From != ""
-		if p.Mesh, err = remeshed(core.Mesh(), ch.Topology); err == nil {
-			err = c.reshaped(int(core.SequenceLength()), 0, p.Mesh)
-		}
+		p.Kind, p.Mesh, p.From = plan.Remesh, sizes(ch.Topology), ch.From != ""
 	case ch.Skip > 0:
 		p.Kind, p.Steps = plan.Skip, ch.Skip
 	case ch.Ban != nil:
 		p.Kind = plan.BanSample
 		p.Ban = c.journal.banOf(p.Source, ch.Ban.File, ch.Ban.Row)
 	default:
-		err = c.reshaped(cmp.Or(ch.SequenceLength, int(core.SequenceLength())), ch.Sequences, core.Mesh())
-		p.Kind, p.Batch = plan.Resize, plan.Shape{SequenceLength: int32(ch.SequenceLength), Rows: ch.Sequences}
+		p.Kind, p.Batch = plan.Resize, plan.Shape{SequenceLength: int32(min(ch.SequenceLength, math.MaxInt32)), Rows: ch.Sequences}
 	}
 	return p, err
 }
@@ -184,12 +180,11 @@ func (c *Core) reshaped(length, rows int, tree *mesh.Tree) error {
 	return c.cfg.Job.Reshape(length, rows, tree.Sizes().CP, tree.Sizes().TP)
 }
 
-// remeshed is a mesh with other sizes of some axes, whose names were checked.
-func remeshed(tree *mesh.Tree, sizes map[string]int) (*mesh.Tree, error) {
-	var m mesh.Sizes
+// sizes are those of a topology, whose names were checked.
+func sizes(topology map[string]int) (m mesh.Sizes) {
 	axes := map[string]*int{"dp": &m.DP, "cp": &m.CP, "pp": &m.PP, "tp": &m.TP, "vpp": &m.VPP, "ep": &m.EP}
-	for name, n := range sizes {
+	for name, n := range topology {
 		*axes[name] = n
 	}
-	return tree.Change(m)
+	return m
 }

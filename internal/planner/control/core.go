@@ -359,7 +359,13 @@ func (c *Core) planConfig() plan.Config {
 }
 
 // scratch is a core of steps to understand changes by: it plans nothing.
-func (c *Core) scratch() *plan.Core { return plan.New(c.planConfig()) }
+func (c *Core) scratch() *plan.Core {
+	cfg := c.planConfig()
+	cfg.Fits = func(shape plan.Shape, tree *mesh.Tree) error {
+		return c.reshaped(int(shape.SequenceLength), shape.Rows, tree)
+	}
+	return plan.New(cfg)
+}
 
 // start plans the first steps once all sources are indexed and the log is open, those
 // among them that joined in an earlier life of the log.

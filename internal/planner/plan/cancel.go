@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/millrace-data/millrace/internal/fault"
-	"github.com/millrace-data/millrace/planner/mesh"
 )
 
 // without returns changes without the last one that is written like ch, and whether
@@ -20,9 +19,8 @@ func without(changes []Change, ch Change) ([]Change, bool) {
 }
 
 // CheckCancel says why a change cannot be taken back, nil if it can: it has to be
-// pending, and those that are pending with it must be possible without it. fits says
-// whether rows of a length can be cut for a mesh.
-func (c *Core) CheckCancel(ch Change, fits func(length int32, mesh *mesh.Tree) error) error {
+// pending, and those that are pending with it must be possible without it.
+func (c *Core) CheckCancel(ch Change) error {
 	at := c.window[c.state.Step] // with all changes that are not part of a step yet
 	left, pending := without(at.Pending, ch)
 	if !pending || c.Effective(ch.Step) > ch.Step {
@@ -30,13 +28,10 @@ func (c *Core) CheckCancel(ch Change, fits func(length int32, mesh *mesh.Tree) e
 	}
 	s := at.Settings
 	for _, x := range left {
-		err := c.check(x, s)
-		if s = s.with(x); err == nil && (x.Kind == Resize || x.Kind == Remesh) {
-			err = fits(c.shape(s).SequenceLength, c.mesh(s))
-		}
-		if err != nil {
+		if err := c.check(x, s); err != nil {
 			return fault.Userf("the change %q of step %d builds on it, so that it has to be cancelled first: without it, %w", x.Kind, x.Step, err)
 		}
+		s = c.cfg.with(s, x)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type Change struct {
 	Shares  []uint64   // SetShares: in 2^-32 parts, by source, 2^32 in all
 	Weights []float64  // SetShares: what Shares were made of; tokens say it in fewer bytes
 	Batch   Shape      // Resize: zero fields stay as they are
-	Mesh    *mesh.Tree // Remesh
+	Mesh    mesh.Sizes // Remesh: of the axes that it names; what the others have, the changes before it say
 	From    bool       // Remesh: it starts from a token, and what was planned of later steps is void
 	Steps   int64      // Skip: steps whose data is passed over
 	Ban     Ban        // BanSample
@@ -100,9 +100,9 @@ type Settings struct {
 	Skips   [][2]int64 // of each its step, and how many steps' data was passed over; no plan depends on them
 }
 
-// with returns the settings after a change. What it holds is never written to
+// with returns settings after a change. What they hold is never written to
 // again, so positions share it.
-func (s Settings) with(ch Change) Settings {
+func (cfg *Config) with(s Settings, ch Change) Settings {
 	switch ch.Kind {
 	case SetShares:
 		s.Shares, s.Weights = ch.Shares, ch.Weights
@@ -124,7 +124,9 @@ func (s Settings) with(ch Change) Settings {
 			s.Batch.Rows = ch.Batch.Rows
 		}
 	case Remesh:
-		s.Mesh = ch.Mesh
+		if tree, err := cfg.mesh(s).Change(ch.Mesh); err == nil { // else Begin fails
+			s.Mesh = tree
+		}
 	case Skip:
 		s.Skips = append(slices.Clip(s.Skips), [2]int64{ch.Step, ch.Steps})
 	case BanSample:
@@ -139,6 +141,15 @@ func (s Settings) Have(changes []Change) bool {
 	then, skips := s, slices.Clone(s.Skips)
 	for _, ch := range changes {
 		switch ch.Kind {
+		case Remesh:
+			if s.Mesh == nil {
+				return false
+			}
+			tree, err := then.Mesh.Change(ch.Mesh)
+			if err != nil {
+				return false
+			}
+			then.Mesh = tree
 		case Skip:
 			i := slices.Index(skips, [2]int64{ch.Step, ch.Steps})
 			if i < 0 {
@@ -154,7 +165,7 @@ func (s Settings) Have(changes []Change) bool {
 				return false
 			}
 		default: // those that are part of them already make no difference
-			then = then.with(ch)
+			then = new(Config).with(then, ch)
 		}
 	}
 	return sameMesh(then.Mesh, s.Mesh) && then.Batch == s.Batch &&
@@ -176,14 +187,14 @@ func inserted(changes []Change, more ...Change) []Change {
 	return all
 }
 
-// after returns the settings after several changes.
-func (s Settings) after(changes []Change) Settings {
+// after returns settings after several changes.
+func (cfg *Config) after(s Settings, changes []Change) Settings {
 	var bans []Ban
 	for _, ch := range changes {
 		if ch.Kind == BanSample { // there may be thousands: they are copied once
 			bans = append(bans, ch.Ban)
 		} else {
-			s = s.with(ch)
+			s = cfg.with(s, ch)
 		}
 	}
 	if len(bans) > 0 {
@@ -193,7 +204,7 @@ func (s Settings) after(changes []Change) Settings {
 }
 
 // ahead is what the settings will be when all pending changes are made.
-func (c *Core) ahead() Settings { return c.state.Settings.after(c.state.Pending) }
+func (c *Core) ahead() Settings { return c.cfg.after(c.state.Settings, c.state.Pending) }
 
 // CheckNamed says why weights that are given now cannot be: one is of a source that is dropped by their step, which makes no
 // batch other, and is not what was meant. Changes that were made are not asked.
@@ -201,7 +212,7 @@ func (c *Core) CheckNamed(ch Change) error {
 	s := c.state.Settings
 	for _, x := range c.state.Pending {
 		if x.Step <= ch.Step {
-			s = s.with(x)
+			s = c.cfg.with(s, x)
 		}
 	}
 	for i, w := range ch.Weights {
@@ -227,7 +238,9 @@ func (c *Core) Check(ch Change) error {
 		case later && ch.Kind == AddSource:
 			return fault.Userf("source %q joins at step %d already: sources join in the order in which they were added, so that step %d or a later one is valid", x.Add.Name, x.Step, x.Step)
 		case later && ch.Kind == Remesh:
-			return fault.Userf("the topology changes at step %d already, to %s: step %d or a later one is valid", x.Step, x.Mesh.Canonical(), x.Step)
+			at := c.state
+			at.Step = x.Step
+			return fault.Userf("the topology changes at step %d already, to %s: step %d or a later one is valid", x.Step, c.MeshAt(at).Canonical(), x.Step)
 		}
 		err := c.check(x, s)
 		switch {
@@ -238,7 +251,7 @@ func (c *Core) Check(ch Change) error {
 		case err != nil:
 			return err
 		}
-		s = s.with(x)
+		s = c.cfg.with(s, x)
 	}
 	return nil
 }
@@ -251,7 +264,7 @@ func (c *Core) CheckSettings() error { return c.checkShape(c.state.Settings.Batc
 func (c *Core) Sources() int { return len(c.sources) }
 
 // Mesh is the mesh when all pending changes are made.
-func (c *Core) Mesh() *mesh.Tree { return c.mesh(c.ahead()) }
+func (c *Core) Mesh() *mesh.Tree { return c.cfg.mesh(c.ahead()) }
 
 // SequenceLength is the number of tokens in a row when all changes so far are made.
 func (c *Core) SequenceLength() int32 { return c.shape(c.ahead()).SequenceLength }
@@ -277,7 +290,7 @@ func (c *Core) check(ch Change, s Settings) error {
 	case Pause, Drop:
 		return c.checkOut(ch, s)
 	case UseSchedule:
-		if !c.anyLeft(s.with(ch), ch.Step) {
+		if !c.anyLeft(c.cfg.with(s, ch), ch.Step) {
 			return fault.Userf("all weight of the schedule is on sources that are paused or dropped: resume one of them first")
 		}
 	case Unpause:
@@ -294,15 +307,23 @@ func (c *Core) check(ch Change, s Settings) error {
 	case Resize:
 		return c.checkShape(ch.Batch, s)
 	case Remesh:
-		return c.checkPlace(s.with(ch))
+		if _, err := c.cfg.mesh(s).Change(ch.Mesh); err != nil {
+			return err
+		}
+		return c.checkPlace(c.cfg.with(s, ch))
 	}
 	return nil
 }
 
-// checkPlace tries the strategy on a batch of one token, for all that it has to
+// checkPlace tries the strategy on a batch of one token, for all that it and Fits have to
 // say about the mesh and the shape of the batch.
 func (c *Core) checkPlace(s Settings) error {
 	shape := c.shape(s)
+	if c.cfg.Fits != nil {
+		if err := c.cfg.Fits(shape, c.cfg.mesh(s)); err != nil {
+			return err
+		}
+	}
 	draw := func([]uint64) (*dgraph.Buffer, []int32, error) {
 		b := &dgraph.Buffer{Source: []int32{0}, Seq: []int64{0}, Index: []int32{0}, Tokens: []int32{1}}
 		if c.cfg.Images {
@@ -311,7 +332,7 @@ func (c *Core) checkPlace(s Settings) error {
 		return b, []int32{0}, nil
 	}
 	_, err := new(strategy.Runner).Run(c.cfg.Strategy, strategy.Input{
-		Number: c.state.Step, Tree: c.mesh(s), Shape: c.strategyShape(shape), Sources: c.names(), Draw: draw,
+		Number: c.state.Step, Tree: c.cfg.mesh(s), Shape: c.strategyShape(shape), Sources: c.names(), Draw: draw,
 	})
 	return err
 }
@@ -320,7 +341,7 @@ func (c *Core) checkShares(ch Change, s Settings) error {
 	if have := len(c.cfg.Sources) + len(s.Added); len(ch.Shares) != have {
 		return fault.Userf("%d weights for %d sources", len(ch.Shares), have)
 	}
-	if !c.anyLeft(s.with(ch), ch.Step) {
+	if !c.anyLeft(c.cfg.with(s, ch), ch.Step) {
 		return fault.Userf("all weight is on sources that are paused or dropped: resume one of them first, or give weight to another")
 	}
 	return nil
@@ -330,7 +351,7 @@ func (c *Core) checkOut(ch Change, s Settings) error {
 	if slices.Contains(s.Gone, ch.Source) {
 		return fault.Userf("source %q was dropped already", c.name(ch.Source))
 	}
-	if !c.anyLeft(s.with(ch), ch.Step) {
+	if !c.anyLeft(c.cfg.with(s, ch), ch.Step) {
 		return fault.Userf("without source %q no source with a weight is left: give weight to another first, or stop the job", c.name(ch.Source))
 	}
 	return nil
@@ -359,7 +380,7 @@ func (c *Core) checkShape(shape Shape, s Settings) error {
 				c.longest(shape), c.name(int32(i)), n, (n-1)/widest+1, c.longest(shape))
 		}
 	}
-	return c.checkPlace(s.with(Change{Kind: Resize, Batch: shape}))
+	return c.checkPlace(c.cfg.with(s, Change{Kind: Resize, Batch: shape}))
 }
 
 // out says which of n sources nothing is drawn from.
@@ -403,7 +424,7 @@ func (s Settings) StateOf(source int32) string {
 func (c *Core) Shares() []uint64 { return c.liveShares(c.state.Settings, c.state) }
 
 // SharesAt are those of the step after a position.
-func (c *Core) SharesAt(s State) []uint64 { return c.liveShares(due(s), s) }
+func (c *Core) SharesAt(s State) []uint64 { return c.liveShares(c.cfg.due(s), s) }
 
 func (c *Core) liveShares(s Settings, at State) []uint64 {
 	shares := c.cfg.shares(s, at, 0, 1)
@@ -424,12 +445,12 @@ func (c *Core) Scheduled() []uint64 {
 }
 
 // MeshAt is the mesh of the step after a position.
-func (c *Core) MeshAt(s State) *mesh.Tree { return c.mesh(due(s)) }
+func (c *Core) MeshAt(s State) *mesh.Tree { return c.cfg.mesh(c.cfg.due(s)) }
 
 // MicrobatchesAt is the number of microbatches of each DP rank in the step after
 // a position.
 func (c *Core) MicrobatchesAt(s State) int {
-	rows, mesh := c.shape(due(s)).Rows, c.MeshAt(s)
+	rows, mesh := c.shape(c.cfg.due(s)).Rows, c.MeshAt(s)
 	n, err := mesh.Microbatches(rows, c.cfg.MicrobatchSize)
 	if c.cfg.Pool {
 		n, err = mesh.PoolMicrobatches(rows, int(max(c.cfg.Widest, 1)), c.cfg.MicrobatchSize)
@@ -441,20 +462,23 @@ func (c *Core) MicrobatchesAt(s State) int {
 }
 
 // due are the settings of the step after a position.
-func due(s State) Settings {
+func (cfg *Config) due(s State) Settings {
 	settings := s.Settings
 	for _, ch := range s.Pending {
 		if ch.Step <= s.Step {
-			settings = settings.with(ch)
+			settings = cfg.with(settings, ch)
 		}
 	}
 	return settings
 }
 
 // mesh is the mesh of trainer ranks under settings.
-func (c *Core) mesh(s Settings) *mesh.Tree {
-	if s.Mesh != nil {
+func (cfg *Config) mesh(s Settings) *mesh.Tree {
+	switch {
+	case s.Mesh != nil:
 		return s.Mesh
+	case cfg.Mesh != nil:
+		return cfg.Mesh
 	}
-	return c.cfg.Mesh
+	return mesh.Single()
 }

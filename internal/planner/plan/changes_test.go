@@ -109,7 +109,7 @@ func (d *driver) change(ch plan.Change) {
 // cancel takes a change back, if that can be: one of the last.
 func (d *driver) cancel() {
 	i := len(d.made) - 1 - d.rng.IntN(min(len(d.made), 4))
-	if d.made[i].Kind == plan.AddSource || d.core.CheckCancel(d.made[i], func(int32, *mesh.Tree) error { return nil }) != nil {
+	if d.made[i].Kind == plan.AddSource || d.core.CheckCancel(d.made[i]) != nil {
 		return
 	}
 	ch := d.made[i]
@@ -140,11 +140,11 @@ func (d *driver) anyChange(step int64) plan.Change {
 	case plan.Resize:
 		ch.Batch = plan.Shape{Rows: 1 + rng.IntN(20), SequenceLength: d.w.cfg.SequenceLength * int32(1+rng.IntN(2))}
 	case plan.Remesh:
-		tree, err := mesh.New(mesh.Sizes{DP: 1 + rng.IntN(2), CP: 1, PP: 1, TP: 1, VPP: 1, EP: 1})
-		if err != nil {
-			d.t.Fatal(err)
+		if n := 1 + rng.IntN(2); rng.IntN(2) == 0 {
+			ch.Mesh = mesh.Sizes{DP: n}
+		} else {
+			ch.Mesh = mesh.Sizes{TP: n}
 		}
-		ch.Mesh = tree
 	case plan.Skip:
 		ch.Steps = 1 + rng.Int64N(3)
 	case plan.BanSample:

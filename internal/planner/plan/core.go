@@ -60,6 +60,9 @@ type Config struct {
 	Ahead          int64             // steps planned ahead of the slowest trainer; positive
 	Window         int               // samples of each source to know ahead; positive
 
+	// Fits says why rows of a shape cannot be cut for a mesh; nil if all can. Changes are asked.
+	Fits func(Shape, *mesh.Tree) error
+
 	// Both is strategy.Input's: what it calls at the same time decides speed, never a plan.
 	Both func(a, b func())
 
@@ -273,9 +276,6 @@ func New(cfg Config) *Core {
 		cfg.Strategy = strategy.InOrder
 	}
 	cfg.MicrobatchSize = max(cfg.MicrobatchSize, 1)
-	if cfg.Mesh == nil {
-		cfg.Mesh = mesh.Single()
-	}
 	c := &Core{cfg: cfg}
 	c.reset(Rewind{State: Start(len(cfg.Sources)), Digest: cfg.Root})
 	return c
@@ -422,7 +422,9 @@ func (c *Core) change(ch Change) {
 // ahead in source read, of which a block was read; in all if there may be more to see.
 func (c *Core) advance(read int32) {
 	for c.failed == nil && c.ended < 0 && (c.state.Step-c.acked < c.cfg.Ahead || c.state.Step < c.until) {
-		c.begin()
+		if c.begin(); c.failed != nil {
+			return
+		}
 		step, end := c.next()
 		if end {
 			c.ended = c.state.Step
@@ -453,7 +455,11 @@ func (c *Core) begin() {
 		return
 	}
 	c.step.begun = true
-	made := c.state.Begin()
+	made, err := c.state.Begin(&c.cfg)
+	if err != nil {
+		c.fail(err)
+		return
+	}
 	for _, ch := range made {
 		if ch.Kind == Skip {
 			c.step.skip += ch.Steps

@@ -43,7 +43,7 @@ func (d *draft) close(placed *strategy.Result) *Step {
 	s := &Step{
 		Step:   d.c.state.Step,
 		Shape:  d.shape,
-		Mesh:   d.c.mesh(d.c.state.Settings),
+		Mesh:   d.c.cfg.mesh(d.c.state.Settings),
 		Rows:   make([]int32, len(placed.Rank)),
 		Drawn:  make([]int64, len(d.cursors)),
 		Draws:  make([]int64, len(d.cursors)),

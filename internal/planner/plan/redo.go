@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/millrace-data/millrace/internal/fault"
 	"github.com/millrace-data/millrace/internal/planner/mix"
 )
 
@@ -15,8 +17,8 @@ type Part struct {
 
 // Begin makes the changes that are due at the next step, and returns them. It is part
 // of the position after the step, not of the one before. The cursors must be s's own
-// (Clone).
-func (s *State) Begin() (made []Change) {
+// (Clone). It is an error if a change makes a mesh that cannot be.
+func (s *State) Begin(cfg *Config) (made []Change, err error) {
 	n := 0
 	for ; n < len(s.Pending) && s.Pending[n].Step <= s.Step; n++ {
 		switch ch := s.Pending[n]; ch.Kind {
@@ -27,8 +29,15 @@ func (s *State) Begin() (made []Change) {
 		}
 	}
 	made, s.Pending = slices.Clone(s.Pending[:n]), s.Pending[n:]
-	s.Settings = s.Settings.after(made)
-	return made
+	for i, ch := range made {
+		if ch.Kind == Remesh {
+			if _, err := cfg.mesh(cfg.after(s.Settings, made[:i])).Change(ch.Mesh); err != nil {
+				return nil, fault.As(fault.User, fmt.Errorf("the change %s cannot be made: %w", ch.Text, err))
+			}
+		}
+	}
+	s.Settings = cfg.after(s.Settings, made)
+	return made, nil
 }
 
 // Deficits are those of the position after a step that drew units of each source, in

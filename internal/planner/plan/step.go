@@ -113,7 +113,7 @@ func (c *Core) next() (step *Step, end bool) {
 // run has the strategy plan a draft.
 func (c *Core) run(d *draft) (*strategy.Result, error) {
 	return c.runner.Run(c.cfg.Strategy, strategy.Input{
-		Number: c.state.Step, Tree: c.mesh(c.state.Settings), Draw: d.drawAll, Shape: c.strategyShape(d.shape), Sources: c.names(), Both: c.cfg.Both,
+		Number: c.state.Step, Tree: c.cfg.mesh(c.state.Settings), Draw: d.drawAll, Shape: c.strategyShape(d.shape), Sources: c.names(), Both: c.cfg.Both,
 	})
 }
 

@@ -121,7 +121,11 @@ func Replay(cfg *plan.Config, from plan.State, records func(each func(step int64
 // means that the record is not one of this job at this position.
 func (r *Record) After(cfg *plan.Config, before plan.State) (plan.State, error) {
 	s := before.Clone()
-	if err := r.changed(s.Begin()); err != nil {
+	made, err := s.Begin(cfg)
+	if err == nil {
+		err = r.changed(made)
+	}
+	if err != nil {
 		return s, err
 	}
 	s.Carry, s.Held = nil, nil
