@@ -290,15 +290,43 @@ func Read(r io.Reader, name string) ([]Change, error) {
 // Without returns the changes that are not among old ones, in their order. One
 // that is there twice has to be old twice.
 func Without(changes, old []Change) (fresh []Change) {
-	left := slices.Clone(old)
+	taken, first := make([]bool, len(old)), 0 // all before the first are taken
 	for _, c := range changes {
-		if at := slices.IndexFunc(left, c.Equal); at >= 0 {
-			left = slices.Delete(left, at, at+1)
-		} else {
+		at := first
+		for at < len(old) && (taken[at] || !old[at].Equal(c)) {
+			at++
+		}
+		if at == len(old) {
 			fresh = append(fresh, c)
+			continue
+		}
+		for taken[at] = true; first < len(old) && taken[first]; first++ {
 		}
 	}
 	return fresh
+}
+
+// Merge returns the changes that a token awaits and behind them those that only a journal has, so that of one step the
+// last is the journal's. For a step of which a change was cancelled the token may be older than that: there the
+// journal's stand first, as it has them, and then what only the token has and was not cancelled.
+func Merge(token, journal []Change, cancelled func(Change) bool) []Change {
+	later := map[int64]bool{} // steps of which one was cancelled
+	for _, c := range slices.Concat(token, journal) {
+		later[c.Step] = later[c.Step] || cancelled(c)
+	}
+	var all []Change
+	for _, c := range token {
+		if !later[c.Step] {
+			all = append(all, c)
+		}
+	}
+	all = append(all, Without(journal, all)...)
+	for _, c := range Without(token, all) {
+		if !cancelled(c) {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // Cancelled marks those of the changes that one behind them takes back, and those

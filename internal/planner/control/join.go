@@ -21,7 +21,7 @@ type join struct {
 	elsewhere   bool            // it does not stand where it says: its token counts
 	token       *token.Position // what it resumes from
 	state       plan.State      // the same, with the changes of the journal
-	foreign     bool            // the token has changes that the journal had not
+	foreign     bool            // the token has changes that the journal had not, or had in another order
 	wait        wait            // for other ranks that join without a token, too
 	reply       *JoinReply
 }

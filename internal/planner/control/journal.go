@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -45,6 +46,38 @@ func (j *journal) wasCancelled(c change.Change) bool {
 	return slices.ContainsFunc(j.cancelled, c.Equal)
 }
 
+// merge says which changes of the journal the position of a token awaits, and which are made behind them: fresh ones, as
+// the order of the token wants it. Those of the journal that are among these are to be taken back first.
+func (j *journal) merge(pending []change.Change, step int64) (have, back []entry, fresh []change.Change) {
+	var left []entry
+	var due []change.Change
+	for _, e := range j.entries {
+		if e.Step >= step {
+			left, due = append(left, e), append(due, e.Change)
+		}
+	}
+	if len(pending) == 0 {
+		return left, nil, nil
+	}
+	slices.SortStableFunc(left, func(a, b entry) int { return cmp.Compare(a.Step, b.Step) })
+	all := change.Merge(pending, due, j.wasCancelled)
+	change.Sort(all)
+	stays := true // those of this step so far
+	for i, ch := range all {
+		stays = (stays || all[i-1].Step < ch.Step) && len(left) > 0 && left[0].Equal(ch)
+		if stays {
+			have, left = append(have, left[0]), left[1:]
+			continue
+		}
+		if at := slices.IndexFunc(left, func(e entry) bool { return e.Equal(ch) }); at >= 0 {
+			ch.Origin = left[at].Origin
+			back, left = append(back, left[at]), slices.Delete(left, at, at+1)
+		}
+		fresh = append(fresh, ch)
+	}
+	return have, back, fresh
+}
+
 // note enters a change that the core of steps never hears of: one that was cancelled,
 // or that cancels.
 func (j *journal) note(c change.Change) {
@@ -52,6 +85,13 @@ func (j *journal) note(c change.Change) {
 	if c.Cancel != nil {
 		j.cancelled = append(j.cancelled, *c.Cancel)
 	}
+}
+
+// takeBack notes that a change cancels another one of the journal.
+func (j *journal) takeBack(cancel change.Change) {
+	i := j.find(*cancel.Cancel)
+	j.entries = slices.Delete(slices.Clone(j.entries), i, i+1)
+	j.note(cancel)
 }
 
 // banOf is the ban of a record, with the number that it has in this service.

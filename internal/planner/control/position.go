@@ -30,8 +30,9 @@ func (c *Core) knowAll(at *token.Position) (ready bool, err error) {
 	return true, nil
 }
 
-// whole is the position of a token with the changes up to it and after it, those
-// that the journal knows among them. The sources that joined are indexed. A token that is refused leaves no change.
+// whole is the position of a token with the changes up to it and after it, those that the journal knows among
+// them: of a step in the order of the token ([change.Merge]), which the journal has from here on. The sources that
+// joined are indexed. A token that is refused leaves no change.
 func (c *Core) whole(at *token.Position) (plan.State, error) {
 	state, err := at.Resolve(c.numberBan, c.joinedSource)
 	if err != nil {
@@ -40,22 +41,40 @@ func (c *Core) whole(at *token.Position) (plan.State, error) {
 	if err := cmp.Or(c.checkSettings(state), c.agree(state)); err != nil {
 		return state, err
 	}
-	for _, e := range c.journal.entries {
-		if e.plan.Step >= state.Step {
-			state.Await(e.plan)
-		}
+	have, back, fresh := c.journal.merge(at.Pending, state.Step)
+	for _, e := range have {
+		state.Await(e.plan)
 	}
-	var unknown []change.Change
-	for _, ch := range at.Pending {
-		if !c.journal.wasCancelled(ch) && c.journal.find(ch) < 0 {
-			unknown = append(unknown, ch)
-		}
+	if err := c.again(state, back, fresh); err != nil {
+		return state, err
 	}
-	if err := c.resume(&state, unknown, byToken); err != nil {
+	if err := c.resume(&state, fresh, byToken); err != nil {
 		return state, err
 	}
 	c.joinedUpTo(len(state.Settings.Added))
 	return state, nil
+}
+
+// again takes changes of the journal back that are among fresh ones, unless those cannot be made.
+func (c *Core) again(state plan.State, back []entry, fresh []change.Change) error {
+	if len(back) == 0 {
+		return nil
+	}
+	if i := slices.IndexFunc(back, func(e entry) bool { return e.Add != nil }); i >= 0 {
+		return fault.Userf("%sthe change %s is for step %d, where the resume token of step %d has others before it that are not there, and a source cannot join again: "+
+			"start the service without it, the token has it; with another log folder, if the log has it", back[i].Origin, back[i], back[i].Step, state.Step)
+	}
+	if err := c.checkAll(state.Clone(), fresh, byToken); err != nil {
+		return err
+	}
+	var ops []Op
+	for _, e := range back {
+		cancel := change.Change{Step: e.Step, Cancel: &e.Change, Reason: fmt.Sprintf("it is made again, in the order of the resume token of step %d", state.Step)}
+		c.journal.takeBack(cancel)
+		ops = append(ops, AddChange{cancel})
+	}
+	c.persist(ops...)
+	return nil
 }
 
 // checkSettings refuses a mesh and rows of a token that do not go together, or with the job: a token is a file that
@@ -170,8 +189,7 @@ func (c *Core) positionAt(ev Begin) (state plan.State, ready bool, err error) {
 	if err != nil {
 		return start, false, err
 	}
-	at.Pending = slices.DeleteFunc(at.Pending, c.journal.wasCancelled)
-	changes = append(slices.Clip(at.Pending), change.Without(changes, at.Pending)...)
+	changes = change.Merge(at.Pending, changes, c.journal.wasCancelled)
 	changes = slices.DeleteFunc(changes, func(ch change.Change) bool { return ch.Step < at.State.Step && ch.Origin == "" })
 	at.Pending = changes // for the sources that they add
 	if ready, err := c.knowOnce(at.Entries(), changes); !ready || err != nil {

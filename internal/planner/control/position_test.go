@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +72,85 @@ func TestChangesOfTokens(t *testing.T) {
 		if got := state.Pending[i].Ban.ID; got != id {
 			t.Errorf("ban %d has the number %d, want %d", i, got, id)
 		}
+	}
+}
+
+// TestOrderOfTokens: of one step the changes are made in the order of the token, as often as it has them, and those of
+// the operator that it lacks are made on top. What the journal says leads to the same.
+func TestOrderOfTokens(t *testing.T) {
+	const x, y, skip = `{"step":9,"weights":{"web":1}}`, `{"step":9,"schedule":true}`, `{"step":9,"skip":1}`
+	const early = `{"step":8,"skip":2}`
+	cancel := func(ch string) string { return `{"step":9,"cancel":` + ch + `}` }
+	for name, c := range map[string]struct{ made, token, want []string }{
+		"nothing made":              {nil, []string{x, y, x}, []string{x, y, x}},
+		"one of two equal ones":     {[]string{skip}, []string{skip, skip}, []string{skip, skip}},
+		"two equal ones":            {[]string{skip, skip}, []string{skip, skip}, []string{skip, skip}},
+		"one more of them":          {[]string{skip, skip}, []string{skip}, []string{skip, skip}},
+		"the last one":              {[]string{y}, []string{x, y}, []string{x, y}},
+		"the first one":             {[]string{x}, []string{x, y}, []string{x, y}},
+		"the other way round":       {[]string{y, x}, []string{x, y}, []string{x, y}},
+		"on top":                    {[]string{y, x}, []string{y}, []string{y, x}},
+		"before":                    {[]string{x, y}, []string{y}, []string{y, x}},
+		"steps apart":               {[]string{skip, early}, []string{early, skip}, []string{early, skip}},
+		"an early one in between":   {[]string{y}, []string{early, x, y}, []string{early, x, y}},
+		"one of two cancelled":      {[]string{skip, skip, cancel(skip)}, []string{skip, skip}, []string{skip}},
+		"cancelled, and made again": {[]string{x, y, cancel(x), x}, []string{x, y}, []string{y, x}},
+		"an older order":            {[]string{x, cancel(x), x, y}, []string{x, y}, []string{x, y}},
+	} {
+		p := started(t)
+		changes := func(texts []string) (all []change.Change) {
+			for _, text := range texts {
+				ch, err := change.Parse([]byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, ch)
+			}
+			return all
+		}
+		start := plan.Start(p.core.base())
+		for i, ch := range changes(c.made) {
+			if ch.Cancel != nil {
+				p.core.journal.takeBack(ch)
+			} else if err := p.core.resume(&start, []change.Change{ch}, byUser); err != nil {
+				t.Fatal(i, err)
+			}
+		}
+		for time := range 2 { // a second rank has the same token
+			at, err := p.core.positionOf(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at.Pending = changes(c.token)
+			state, err := p.core.whole(at)
+			var got []string
+			for _, ch := range state.Pending {
+				got = append(got, string(ch.Text))
+			}
+			if err != nil || !slices.Equal(got, c.want) {
+				t.Errorf("%s, rank %d: to come are %q, want %q (%v)", name, time, got, c.want, err)
+			}
+			said, err := change.InForce(changes(p.core.journal.made))
+			change.Sort(said)
+			if !slices.EqualFunc(said, changes(c.want), change.Change.Equal) {
+				t.Errorf("%s, rank %d: the journal says %v, want %q (%v)", name, time, said, c.want, err)
+			}
+		}
+	}
+}
+
+// TestSourceBeforeOthersOfToken: a source cannot join again, behind changes that the token has before it. Nothing is taken back then.
+func TestSourceBeforeOthersOfToken(t *testing.T) {
+	p := started(t)
+	add := change.Change{Step: 9, Add: &change.Add{Source: []byte(`{"name":"math","files":"math"}`), Weight: 0.5}, Origin: "c.jsonl:1: "}
+	p.core.journal.entries = []entry{{add, plan.Change{Step: 9, Kind: plan.AddSource, Text: []byte(add.String())}}}
+	at, err := p.core.positionOf(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Pending = []change.Change{{Step: 9, Weights: map[string]float64{"web": 1}}, add}
+	if _, err := p.core.whole(at); fault.ClassOf(err) != fault.User || !strings.HasPrefix(err.Error(), "c.jsonl:1: the change ") || len(p.core.journal.made) > 0 {
+		t.Errorf("%v (%v), and the journal has %q", err, fault.ClassOf(err), p.core.journal.made)
 	}
 }
 

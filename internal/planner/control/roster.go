@@ -215,11 +215,11 @@ func (c *Core) granted(j *join) (bool, error) {
 			return false, err
 		}
 	}
-	known, err := len(c.journal.entries), error(nil)
+	known, err := len(c.journal.made), error(nil)
 	if j.state, err = c.whole(j.token); err != nil {
 		return false, err
 	}
-	j.foreign = j.foreign || len(c.journal.entries) > known
+	j.foreign = j.foreign || len(c.journal.made) > known
 	tree := c.plan.MeshAt(j.state)
 	if err := c.checkMesh(j.req.Rank, j.req.Sizes, tree, len(j.req.Token) > 0); err != nil || !c.mayWait(j) || !c.moves(j, tree) && !c.wasPast(j.state.Step) {
 		return err == nil, err
