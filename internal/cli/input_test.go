@@ -208,7 +208,7 @@ func TestAllBanned(t *testing.T) {
 	put(t, dir, "bans.jsonl", `{"step": 1, "ban": {"source": "words", "file": "few.jsonl", "row": 0}}
 {"step": 1, "ban": {"source": "words", "file": "few.jsonl", "row": 18}}
 `)
-	for command, said := range map[string]string{"run": "are banned up to its limit of 2", "reference": "no sample that is not banned"} {
+	for command, said := range map[string]string{"run": " 0 bad, and the samples of others are banned up to its limit of 2; cancel bans", "reference": "no sample that is not banned"} {
 		millrace(t, dir, command, "job.yaml", "--steps", "9", "--changes", "bans.jsonl").expect(t, exitUser, said)
 	}
 }

@@ -39,7 +39,7 @@ func (d *Discarded) sum() int64 { return d.Filtered + d.Dropped + d.Empty + d.Ba
 func (c *Core) errBarren(src int32, seq int64) error {
 	s := &c.sources[src]
 	var discarded Discarded
-	var banned, blocks int64 // samples; blocks that were read
+	var banned, blocks int64 // samples under bans in force; blocks that were read
 	end := seq / s.Blocks * s.Blocks
 	for k := end - s.Blocks; k < end; k++ {
 		b, ok := s.blocks[k]
@@ -47,17 +47,23 @@ func (c *Core) errBarren(src int32, seq int64) error {
 			continue
 		}
 		discarded.add(b.discarded)
-		banned += int64(len(b.lengths))
+		for _, x := range b.banned {
+			if c.inForce(x.Ban) {
+				banned++
+			}
+		}
 		blocks++
 	}
 	text := fmt.Sprintf("%d records gave none: %d filtered out, %d dropped as too long, %d empty, %d bad", discarded.sum(), discarded.Filtered, discarded.Dropped, discarded.Empty, discarded.Bad)
-	if banned > 0 {
+	advice := discarded.advice(banned)
+	switch {
+	case s.Limit > 0 && banned >= s.Limit: // whatever others gave none
+		text += fmt.Sprintf(", and the samples of others are banned up to its limit of %d", s.Limit)
+		advice = unban
+	case banned > 0:
 		text += fmt.Sprintf(", and %d samples of others are banned", banned)
-		if s.Limit > 0 {
-			text += fmt.Sprintf(" up to its limit of %d", s.Limit)
-		}
 	}
-	return fault.Userf("source %q gave no sample in a whole epoch: in %d of its %d blocks %s; %s", c.name(src), blocks, s.Blocks, text, discarded.advice(banned))
+	return fault.Userf("source %q gave no sample in a whole epoch: in %d of its %d blocks %s; %s", c.name(src), blocks, s.Blocks, text, advice)
 }
 
 // FewOf lists the first of many.
@@ -68,6 +74,8 @@ func FewOf(first []string, all int64) string {
 	}
 	return text
 }
+
+const unban = "cancel bans, or drop the source"
 
 // advice is what to look at first: what took the most.
 func (d *Discarded) advice(banned int64) string {
@@ -86,5 +94,5 @@ func (d *Discarded) advice(banned int64) string {
 	case d.Bad:
 		return "the bad records: " + FewOf(d.First, d.Bad)
 	}
-	return "cancel bans, or drop the source"
+	return unban
 }

@@ -186,11 +186,16 @@ func (d *draft) usable(r Ref) (usable, known bool) {
 // isBanned says whether a sample is under a ban that is in force.
 func (d *draft) isBanned(b *block, index int32) bool {
 	for _, x := range b.banned {
-		if x.Index == index && slices.ContainsFunc(d.c.state.Settings.Bans, func(ban Ban) bool { return ban.ID == x.Ban }) {
+		if x.Index == index && d.c.inForce(x.Ban) {
 			return true
 		}
 	}
 	return false
+}
+
+// inForce says whether the ban of a number is one of the step that is planned.
+func (c *Core) inForce(ban uint32) bool {
+	return slices.ContainsFunc(c.state.Settings.Bans, func(b Ban) bool { return b.ID == ban })
 }
 
 // setShares mixes by the weights of a substep from here on.
