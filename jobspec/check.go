@@ -44,6 +44,7 @@ var rules = []rule{
 	{"`batch.outliers.above` rises, has at most 16 lengths and none above `batch.sequence_length`; `together` is at most `batch.sequences`, and times the number of lengths at most 128, which bounds what a resume token holds.", (*checker).outliers},
 	{"With `cp` above 1, `batch.sequence_length` is a multiple of 2 * `cp` (`cp_slicing: zigzag`) or of `cp` (`contiguous`).", (*checker).slices},
 	{"With `format: megatron-thd`, `document_multiple` is a multiple of 2 * `cp` (`cp` above 1) and `batch.sequence_length` one of `document_multiple`; `pad_id` is 0, and `cp_slicing` is not `contiguous`. Other formats have no `document_multiple`. With `format: torchtitan` and `cp` above 1, `cp_slicing` is `none`: torchtitan cuts the batch itself.", (*checker).output},
+	{"`topology.dp` * `cp` * `pp` * `tp` is at most 16777216, the ranks of a mesh.", (*checker).world},
 	{"In `strategy`, `use` stands alone. Each graph has each other primitive at most once, `balance` after `distribute` and `cost`, `broadcast_at` after `distribute`. Rows are distributed at `dp`, images not at an axis with `tp` in it if rows are broadcast there; `group_size` divides the consumers. Levels `intra` and `interleaved` are for rows with `packing`. `broadcast_at` and `output.broadcast_at` agree. Costs can be read, and the program that runs the job knows what `use` names.", (*checker).strategy},
 	{"`topology.order` names each axis of ranks once. `topology.ep` divides `dp` * `cp`.", (*checker).order},
 }
@@ -240,6 +241,16 @@ func (c *checker) slices() {
 	}
 	if length%parts != 0 {
 		c.error("batch.sequence_length", fmt.Sprintf("%d is not a multiple of %s = %d, which cp_slicing: %s needs", length, word, parts, slicing), near(int64(length), int64(parts)))
+	}
+}
+
+func (c *checker) world() {
+	t, ranks := c.job.Topology, int64(1)
+	for _, n := range []int{t.DP, t.CP, t.PP, t.TP} { // each was checked: no product overflows
+		if ranks *= int64(n); ranks > maxWorld {
+			c.error("topology", fmt.Sprintf("dp %d * cp %d * pp %d * tp %d are more ranks than a mesh may have", t.DP, t.CP, t.PP, t.TP), fmt.Sprintf("valid are at most %d", maxWorld))
+			return
+		}
 	}
 }
 

@@ -71,6 +71,7 @@ func (o *object) keys() []string {
 // anything that is trained today.
 const (
 	maxAxis  = 1 << 20 // ranks along one axis, rows
+	maxWorld = 1 << 24 // ranks of a mesh, as in planner/mesh
 	maxRow   = 1 << 24 // tokens in a row: balance.MaxCapacity
 	maxBytes = 1 << 50 //
 	maxSplit = 1 << 16 // ranks that share a row

@@ -202,6 +202,8 @@ var findingRows = []struct {
 	{10, "output: {format: torchtitan, cp_slicing: none}", ""},
 	{9, "topology: {dp: 0}", "f:9: topology.dp: 0 is too small, valid is 1 or more"},
 	{9, "topology: {order: [tp, cp, dp, xp]}", `f:9: topology.order[3]: unknown value "xp", did you mean "tp"? Valid are tp, cp, dp, pp, vpp, ep`},
+	{9, "topology: {tp: 1048576, pp: 16}", ""},
+	{9, "topology: {tp: 1048576, pp: 17}", "f:9: topology: dp 1 * cp 1 * pp 17 * tp 1048576 are more ranks than a mesh may have, valid are at most 16777216"},
 	{9, "topology: {ep: 3}", "f:9: topology.ep: 3 does not divide dp 1 * cp 1, the ranks that experts are laid over, valid are the divisors of 1"},
 	{9, "topology: {vpp: 1, ep: 1, order: [tp, cp, ep, vpp, dp, pp]}", ""},
 	{9, "topology: {order: [tp, cp, ep, dp, ep, pp]}", "f:9: topology.order[4]: ep is named twice, valid is each of tp, cp, dp, pp once"},

@@ -12,7 +12,7 @@ import (
 // Limits. They keep every product of sizes well inside 64 bits.
 const (
 	maxAxis  = 1 << 20 // ranks along one axis, as in the job spec
-	maxWorld = 1 << 24 // ranks of a mesh: far more than any cluster has
+	maxWorld = 1 << 24 // ranks of a mesh, as in the job spec: far more than any cluster has
 )
 
 // Sizes is the shape of a trainer: sizes of its axes, each at least 1.
