@@ -8,6 +8,8 @@ import (
 	"image/png"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -119,6 +121,52 @@ func TestDecodingCounts(t *testing.T) {
 	c.decodeWithin(1)
 	if err := c.decode(t.Context(), st); err != nil || strings.Count(said.String(), "each alone") != 1 {
 		t.Errorf("%v; said: %s", err, said.String())
+	}
+}
+
+// TestExchange: the embeddings of an image go to all ranks of the first stage that have its row, those of tp among them,
+// and what each of them gets is what its images' encoders send.
+func TestExchange(t *testing.T) {
+	m := &pb.Mesh{Dp: 2, Cp: 2, Pp: 2, Tp: 2, Stride: []uint32{4, 2, 8, 1}}
+	encoded := []assemble.Encoded{{Rank: 0, Tokens: 3}, {Rank: 1, Tokens: 5}, {Rank: 1, Tokens: 2}}
+	rows := []batch.Row{{Images: []batch.Image{{Tokens: 3}, {Tokens: 4}}}, {}, {Images: []batch.Image{{Tokens: 7}}}}
+	sources := []assemble.Source{{Encoder: 9}, {Encoder: 2}, {Encoder: 9, Ordinal: 1}}
+	for pp := range m.Pp {
+		send, recv := exchange(m, deliver.Rank{DP: 1, CP: 1, PP: pp, TP: 1}, encoded, rows, sources)
+		if want := []int32{3, 3, 3, 3, 7, 7, 7, 7, 0, 0, 0, 0, 0, 0, 0, 0}; !slices.Equal(send, want) {
+			t.Errorf("pp %d sends %v, want %v", pp, send, want)
+		}
+		want := make([]int32, 16)
+		if pp == 0 {
+			want[2], want[9] = 4, 10
+		}
+		if !slices.Equal(recv, want) {
+			t.Errorf("pp %d gets %v, want %v", pp, recv, want)
+		}
+	}
+}
+
+// TestImagesOfRows: each image of a row has the encoder and the ordinal that the plan's list names next.
+func TestImagesOfRows(t *testing.T) {
+	plan, steps := &pb.ImagePlan{RowEncoder: []uint32{5, 0, 5}, RowOrdinal: []uint32{1, 0, 2}}, []*pb.ImageStep{{Patch: 4, Merge: 2, MinPixels: 64, MaxPixels: 1024}}
+	next, rows := 0, make([]row, 2)
+	for i, images := range [][]samples.Image{{{At: 3, H: 4, W: 2}, {At: 9, H: 2, W: 2}}, {{H: 2, W: 4}}} {
+		rows[i].Segments = [][]int32{make([]int32, 16)}
+		if err := rows[i].addImages(images, 0, plan, &next, steps); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := rows[0].sources, []assemble.Source{{Encoder: 5, Ordinal: 1}, {}}; !slices.Equal(got, want) {
+		t.Errorf("the first row has images of %v, want %v", got, want)
+	}
+	if got, want := rows[1].sources, []assemble.Source{{Encoder: 5, Ordinal: 2}}; !slices.Equal(got, want) {
+		t.Errorf("the second row has images of %v, want %v", got, want)
+	}
+	if got, want := rows[0].Images[1], (batch.Image{At: 9, Tokens: 1, H: 2, W: 2}); !reflect.DeepEqual(got, want) {
+		t.Errorf("the second image is %+v, want %+v", got, want)
+	}
+	if err := rows[1].addImages([]samples.Image{{H: 2, W: 2}}, 0, plan, &next, steps); err == nil || !strings.Contains(err.Error(), "more images than the plan") {
+		t.Errorf("an image that the plan lacks: %v", err)
 	}
 }
 

@@ -251,6 +251,30 @@ func TestBoundsWidth(t *testing.T) {
 	}
 }
 
+// Where rows have several widths, the ranks of all stages get how many share this one.
+func TestRanksOfRow(t *testing.T) {
+	l := Layout{Format: MegatronTHD, CPSlicing: Zigzag, SequenceLength: 8, CP: 4, PP: 3, Packed: true, Split: true}
+	for _, width := range []int{1, 2, 4} {
+		over := l.Over(width)
+		over.DocumentMultiple = 2 * width
+		for cp := range width {
+			for pp := range l.PP {
+				tensors, err := over.Microbatch(twoRows[:1], cp, pp)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ranks := find(tensors, "local_cp_size"); ranks == nil || ranks.DType != batch.Int32 || len(ranks.Data) != 4 || ranks.Element(0) != fmt.Sprint(width) {
+					t.Errorf("cp %d pp %d of %d ranks get %v", cp, pp, width, ranks)
+				}
+			}
+		}
+	}
+	l.CP, l.Split = 1, false
+	if tensors, err := l.Microbatch(twoRows, 0, 0); err != nil || find(tensors, "local_cp_size") != nil {
+		t.Errorf("rows of one width: %v, %v", tensors, err)
+	}
+}
+
 func ExampleLayout_Microbatch() {
 	layout := Layout{Format: HF, CPSlicing: Whole, SequenceLength: 8, CP: 1, PP: 1, Packed: true}
 	rows := []batch.Row{{Segments: [][]int32{{11, 12, 13}, {21, 22}}}}
