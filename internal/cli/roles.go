@@ -176,7 +176,7 @@ func (f *memoryFlag) check() error {
 		return fmt.Errorf("--memory: %w", err)
 	}
 	if n < service.LeastMemory {
-		return fmt.Errorf("--memory is %s: a process takes %d bytes at the least; with a unit it is such as 8GiB", f.Memory, int64(service.LeastMemory))
+		return fmt.Errorf("--memory is %s: a process takes %d bytes beside its buffers; with a unit it is such as 8GiB", f.Memory, int64(service.LeastMemory))
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ const program = 56 << 20
 // them again.
 const leastBudget = 16 << 20
 
-// LeastMemory is what a process of one role takes with the smallest buffer, in bytes.
-const LeastMemory = overhead + leastBudget
+// LeastMemory is what a process takes beside its buffers, in bytes.
+const LeastMemory = overhead
 
 // Budget is the memory that a service of one process may take, in bytes.
 func Budget(job *jobspec.Job, loaders, constructors int) int64 {
