@@ -120,6 +120,7 @@ $(VENV_PEERS)/installed: client/python/pyproject.toml
 	@touch $@
 
 bench-ray: build $(VENV_PEERS)/installed ## JSONL to tokens in Parquet beside Ray Data and PyTorch's DataLoader: build/peers.md (MB=100; minutes; installs ray)
+	$(VENV_PEERS)/bin/python -m pip install --quiet --no-deps ./client/python
 	@[ -d "$$MILLRACE_DATA" ] || { echo "bench-ray needs the shared data: set MILLRACE_DATA to its folder"; exit 1; }
 	@mkdir -p build; torch=$(VENV_PEERS)/bin/python; [ ! -x $(VENV_PEERS_TORCH)/bin/python ] || torch=$(CURDIR)/$(VENV_PEERS_TORCH)/bin/python; \
 	$(VENV_PEERS)/bin/python bench/peers/measure.py --millrace $(BIN) --data "$$MILLRACE_DATA" --megabytes $(MB) --torch-python $$torch --markdown build/peers.md
@@ -148,6 +149,7 @@ bench-peers: build $(VENV_LOADERS)/installed ## batches for Python trainers besi
 	@mkdir -p build; $(VENV_LOADERS)/bin/python -W ignore bench/peers/loaders.py --millrace $(BIN) --ways shared,stream --rounds $(ROUNDS) $(if $(MILLRACE_DATA),--data "$(MILLRACE_DATA)") --markdown build/loaders.md
 
 bench-memory: build $(VENV_PEERS)/installed ## peak memory of whole jobs under 256 MiB, 512 MiB and 2 GiB: build/memory.md (minutes)
+	$(VENV_PEERS)/bin/python -m pip install --quiet --no-deps ./client/python
 	@[ -d "$$MILLRACE_DATA" ] || { echo "bench-memory needs the shared data: set MILLRACE_DATA to its folder"; exit 1; }
 	@mkdir -p build; $(VENV_PEERS)/bin/python -u bench/peers/memory.py --millrace $(BIN) --data "$$MILLRACE_DATA" --markdown build/memory.md
 
