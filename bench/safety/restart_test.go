@@ -51,7 +51,7 @@ func TestWriteLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := token.Replay(&open.Plan, at.State, func(each func(int64, []byte) error) error {
+		got, err := token.Replay(&open.Plan, at.State, false, func(each func(int64, []byte) error) error {
 			return log.Records(from, steps-back, each)
 		})
 		if err != nil || !got.Same(want.State) {

@@ -68,6 +68,9 @@ func (h History) root(number uint64) uint64 {
 	return number
 }
 
+// Parted says whether the job ever left a branch, so that changes of the log may be another branch's.
+func (h History) Parted() bool { return h.Current().Number > 0 }
+
 // Steps are those that lead to the end of the current branch: none if first and next are equal.
 func (h History) Steps() (first, next int64) {
 	s := h.span(h.Current().Number)

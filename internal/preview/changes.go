@@ -19,6 +19,9 @@ func ChangesOf(log checkpoint.Reader) (kept []change.Change, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if !checkpoint.History(log.Branches()).Parted() {
+		return all, nil // a record that lacks one of them is wrong
+	}
 	gone, err := change.Cancelled(all)
 	if err != nil {
 		return nil, err

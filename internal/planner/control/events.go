@@ -271,6 +271,7 @@ type LogRead struct {
 	Asked     uint64 // as in ReadLog
 	First     int64  // the first step that the log has
 	Left      bool   // it does not have what was asked for, and a branch has that the job left
+	Parted    bool   // the job left a branch at some time
 	At        int64
 	Frame     []byte // the last key frame at or before it
 	FrameStep int64

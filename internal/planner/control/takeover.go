@@ -172,7 +172,7 @@ func (c *Core) positionRead(read *LogRead) (state plan.State, digest [32]byte, r
 		return state, digest, false, err
 	}
 	cfg, step := c.planConfig(), read.FrameStep
-	state, err = token.Replay(&cfg, state, func(each func(int64, []byte) error) error {
+	state, err = token.Replay(&cfg, state, read.Parted, func(each func(int64, []byte) error) error {
 		for _, record := range read.Records {
 			if err := each(step, record); err != nil {
 				return err

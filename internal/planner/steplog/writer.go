@@ -330,7 +330,7 @@ func (w *Writer) due(step int64) bool {
 // read reads what leads to a position, or to the last one before it whose chain value the log
 // has. A planner that takes over is to know the chain values that follow, too.
 func (w *Writer) read(e control.ReadLog) (r control.LogRead) {
-	r.Asked, r.At, r.Left = e.Asked, e.At, w.left(e.At)
+	r.Asked, r.At, r.Left, r.Parted = e.Asked, e.At, w.left(e.At), checkpoint.History(w.log.Branches()).Parted()
 	for r.First, _ = w.log.First(); r.At > r.First && r.Err == nil; r.At-- {
 		if r.Digest, r.Digested, r.Err = w.log.ReadDigest(r.At - 1); r.Digested {
 			break

@@ -74,7 +74,7 @@ func ExampleReplay() {
 		fmt.Println(err)
 		return
 	}
-	restored, err := token.Replay(&cfg, at.State, func(each func(int64, []byte) error) error { return log.Records(step, math.MaxInt64, each) })
+	restored, err := token.Replay(&cfg, at.State, false, func(each func(int64, []byte) error) error { return log.Records(step, math.MaxInt64, each) })
 	live, _ := core.State(core.Planned())
 	fmt.Println("from step", step, "to", restored.Step, restored.Same(live), err)
 	// Output:

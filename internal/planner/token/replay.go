@@ -92,10 +92,10 @@ func checkColumns(m *statepb.StepRecord) error {
 
 // Replay leads from a position through the records from its step on, which records hands to
 // its argument one after the other, and returns the position after the last. The pending
-// changes of from are those of the log whose step is from's or later, of all branches: one that a record
-// lacks was made in another branch than the records are of, and is dropped. Errors are those of
-// records, and of a record that cannot be read or is of another position.
-func Replay(cfg *plan.Config, from plan.State, records func(each func(step int64, record []byte) error) error) (plan.State, error) {
+// changes of from are those of the log whose step is from's or later, of all branches: in a log that
+// parted into several, one that a record lacks was made in another branch than the records are of, and is dropped.
+// Errors are those of records, and of a record that cannot be read, lacks a change or is of another position.
+func Replay(cfg *plan.Config, from plan.State, parted bool, records func(each func(step int64, record []byte) error) error) (plan.State, error) {
 	at := from.Clone()
 	err := records(func(step int64, data []byte) error {
 		if step != at.Step {
@@ -103,7 +103,7 @@ func Replay(cfg *plan.Config, from plan.State, records func(each func(step int64
 		}
 		r, err := DecodeRecord(data)
 		if err == nil {
-			elsewhere := func(ch plan.Change) bool { return ch.Step == step && !r.Made(ch.Text) }
+			elsewhere := func(ch plan.Change) bool { return parted && ch.Step == step && !r.Made(ch.Text) }
 			at.Pending = slices.DeleteFunc(at.Pending, elsewhere)
 			at, err = r.After(cfg, at)
 		}
