@@ -35,15 +35,15 @@ type process struct {
 	out    *output
 	seats  [seatsEach]*seat
 	// release takes the seat of a job that nobody waits for.
-	release func(*seat)
-	need    Need         // of GPUs, that it has
-	base    atomic.Int64 // bytes of its own when it was set up
-	idle    atomic.Int64 // bytes that it held, those that others share included, when it had done nothing, or was set up
-	own     int64        // bytes of its own, as last measured; of who watches, as the next two
-	seen    int          // calls when it was measured
-	looks   int          // since it works no more
-	kills   sync.WaitGroup
-	kept    bool // it gets no more jobs; of the environment's mu
+	release  func(*seat)
+	need     Need         // of GPUs, that it has
+	base     atomic.Int64 // bytes of its own when it was set up
+	idle     atomic.Int64 // bytes that it held, those that others share included, when it had done nothing, or was set up
+	own      int64        // bytes of its own, as last measured; of who watches, as the next two
+	seen     int          // calls when it was measured
+	looks    int          // since it works no more
+	kills    sync.WaitGroup
+	draining bool // it gets no more jobs, as one is wanted that did none; of the environment's mu
 
 	mu      sync.Mutex
 	queue   []*job // submitted and not answered: it works on the first

@@ -26,7 +26,7 @@ type waiter struct {
 	need     Need       // of GPUs
 	size     int        // bytes of its batch
 	fresh    bool       // it wants a worker that was never given a job, for itself
-	kept     *process   // then: one that gets no more jobs, to make room for such a worker
+	drains   *process   // then: the one that makes room for such a worker
 	seat     chan *seat // takes one; nil: it waits in vain
 	err      error      // then: why
 }
@@ -181,10 +181,10 @@ func (e *Environment) take(w *waiter) *seat {
 		}
 		e.taken++
 	case here && w.fresh:
-		e.makeRoom(w)
+		e.drain(w)
 	}
 	if s != nil {
-		e.unkeep(w)
+		e.undrain(w)
 	}
 	return s
 }
@@ -194,7 +194,7 @@ func (e *Environment) take(w *waiter) *seat {
 func (e *Environment) leastBusy(w *waiter) (best, least int) {
 	best, least = -1, seatsEach
 	for i, s := range e.free {
-		if s.process.need != w.need || s.process.kept {
+		if s.process.need != w.need || s.process.draining {
 			continue
 		}
 		if busy := s.process.busy(); best < 0 || busy <= least {
@@ -215,6 +215,7 @@ func (e *Environment) unused(w *waiter) (at, busy int) {
 	return at, 0
 }
 
+// freeOf is the number of free seats of a worker. The caller has mu.
 func (e *Environment) freeOf(p *process) (n int) {
 	for _, s := range e.free {
 		if s.process == p {
@@ -224,29 +225,29 @@ func (e *Environment) freeOf(p *process) (n int) {
 	return n
 }
 
-// makeRoom has a worker get no more jobs, and ends it when it has none: a new one comes in its place. The caller has mu.
-func (e *Environment) makeRoom(w *waiter) {
-	if w.kept == nil || w.kept.ended() {
-		w.kept = nil
+// drain has a worker get no more jobs, and ends it when it has none: a new one comes in its place. The caller has mu.
+func (e *Environment) drain(w *waiter) {
+	if w.drains == nil || w.drains.ended() {
+		w.drains = nil
 		for _, s := range e.free {
-			if p := s.process; p.need == w.need && !p.kept && (w.kept == nil || e.freeOf(p) > e.freeOf(w.kept)) {
-				w.kept = p
+			if p := s.process; p.need == w.need && !p.draining && (w.drains == nil || e.freeOf(p) > e.freeOf(w.drains)) {
+				w.drains = p
 			}
 		}
-		if w.kept == nil {
+		if w.drains == nil {
 			return
 		}
-		w.kept.kept = true
+		w.drains.draining = true
 	}
-	if e.freeOf(w.kept) == seatsEach {
-		w.kept.renew("a row is to be tried in a new one")
+	if e.freeOf(w.drains) == seatsEach {
+		w.drains.renew("a row is to be tried in a new one")
 	}
 }
 
-// unkeep has the worker that a call has kept get jobs again, if it is there. The caller has mu.
-func (e *Environment) unkeep(w *waiter) {
-	if w.kept != nil {
-		w.kept.kept = false
+// undrain has the worker that a call drains get jobs again, if it is there. The caller has mu.
+func (e *Environment) undrain(w *waiter) {
+	if w.drains != nil {
+		w.drains.draining = false
 	}
 }
 
@@ -272,7 +273,7 @@ func (e *Environment) takeFar(w *waiter, least int) *seat {
 func (e *Environment) unwait(w *waiter) {
 	e.mu.Lock()
 	e.waiting = slices.DeleteFunc(e.waiting, func(other *waiter) bool { return other == w })
-	e.unkeep(w)
+	e.undrain(w)
 	e.pump()
 	e.mu.Unlock()
 	select {

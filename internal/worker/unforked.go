@@ -86,7 +86,7 @@ func (e *Environment) Unable(function string) error {
 func (e *Environment) dismiss() {
 	e.waiting = slices.DeleteFunc(e.waiting, func(w *waiter) bool {
 		if w.err = e.hopeless(w); w.err != nil {
-			e.unkeep(w)
+			e.undrain(w)
 			w.seat <- nil
 		}
 		return w.err != nil

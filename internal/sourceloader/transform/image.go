@@ -16,7 +16,7 @@ type Image struct {
 	Grid imaging.Grid // in patches; Geometry.Tokens of it is the number of placeholders
 	Data []byte       // encoded, as in the record
 	SHA  [32]byte     // SHA-256 of Data
-	span span         // of its placeholders, with the tokens around them, in those of the record, then in Sample.Tokens
+	span span         // of its placeholders, with the tokens around them: places in the tokens of the record, and once the sample is emitted in Sample.Tokens
 }
 
 // span is a range of tokens.
